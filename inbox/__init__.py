@@ -1,0 +1,1 @@
+"""One effect per event, command, request and call."""

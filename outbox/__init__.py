@@ -1,0 +1,1 @@
+"""Write events in the same SQLAlchemy transaction as your business changes."""

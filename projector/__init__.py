@@ -1,0 +1,1 @@
+"""Relays committed events to Redis Streams."""
