@@ -1,0 +1,245 @@
+"""The outbox of a service: its name, its tables, and the way events get into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import MetaData, Table
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.sql.dml import Insert, ReturningInsert
+
+from outbox import fields, hooks, rows, statements, validation
+from outbox.errors import (
+    EventTooLarge,
+    InvalidField,
+    NotASession,
+    OutboxMismatch,
+    SessionNotUsable,
+    TablesMissing,
+)
+from outbox.event import Event
+from outbox.keys import Key
+from outbox.pending import OnDuplicate, Pending, buffer_of, frame_of
+from outbox.tables import Tables
+from outbox.tracing import trace_headers
+from outbox.versions import AUTO, Auto
+
+if TYPE_CHECKING:
+    from outbox.emits import Emits
+
+T = TypeVar("T")
+
+AnySession = Session | AsyncSession | scoped_session[Session] | async_scoped_session[AsyncSession]
+
+MAX_SIZE = 1024 * 1024
+METADATA_KEY = "oncebox"
+
+
+class Outbox:
+    """Writes events in the transaction of the caller's session.
+
+    `metadata`  where the tables are defined; with your own, your Alembic autogenerates them
+    `name`      the outbox's name: the source of its events and the prefix of its Redis keys
+    `lanes`     how many lanes keys are spread over; fixed once the tables exist (default 8)
+    `schema`    the database schema of the tables (default: the connection's own)
+    `prefix`    put before each table's name, "event_" gives "event_outbox" (default: none)
+    `max_size`  the limit in bytes of an event's data and headers (default: 1 MiB)
+    """
+
+    def __init__(
+        self,
+        metadata: MetaData | None = None,
+        *,
+        name: str,
+        lanes: int = 8,
+        schema: str | None = None,
+        prefix: str = "",
+        max_size: int = MAX_SIZE,
+    ) -> None:
+        if isinstance(lanes, bool) or not isinstance(lanes, int) or not 1 <= lanes <= 32767:
+            raise InvalidField("lanes", f"must be a number from 1 to 32767, not {lanes!r}")
+        self.name = fields.name("name", name)
+        self.lanes = lanes
+        self.max_size = max_size
+        self.metadata = MetaData() if metadata is None else metadata
+        self.tables = Tables(self.metadata, lanes=lanes, schema=schema, prefix=prefix)
+        self.statements = statements.Statements(self.tables)
+        self.metadata.info.setdefault(METADATA_KEY, self)
+        self._met: WeakKeyDictionary[Engine, set[str | None]] = WeakKeyDictionary()
+        self._observers: list[Any] = []
+        hooks.install()
+
+    @property
+    def table(self) -> Table:
+        """The table of the events."""
+        return self.tables.log
+
+    @overload
+    def emit(
+        self, session: AnySession, event: Event[T], /, *, on_duplicate: OnDuplicate = "error"
+    ) -> Event[T]: ...
+
+    @overload
+    def emit(
+        self,
+        session: AnySession,
+        type: str,
+        /,
+        *,
+        topic: str,
+        key: Key,
+        data: T,
+        seq: int | Auto | None = None,
+        headers: Mapping[str, str] | None = None,
+        deliver_at: datetime | None = None,
+        event_id: UUID | None = None,
+        content_type: str | None = None,
+        on_duplicate: OnDuplicate = "error",
+    ) -> Event[T]: ...
+
+    def emit(
+        self,
+        session: AnySession,
+        type: str | Event[Any],
+        /,
+        *,
+        on_duplicate: OnDuplicate = "error",
+        **event: Any,
+    ) -> Event[Any]:
+        """Let the event go out if, and only if, the session's transaction commits.
+
+        Never awaits, never commits, never touches the network. The row is written right before
+        COMMIT; a rollback, also of the savepoint the event was emitted in, leaves no trace.
+        """
+        made = self.make(type, **event)
+        self.keep(session, made, on_duplicate)
+        return made
+
+    def make(self, type: str | Event[Any], /, **event: Any) -> Event[Any]:
+        """The checked event that emit() would write: from this outbox, with the trace context."""
+        if not isinstance(type, Event):
+            if type is None or not isinstance(type, str):
+                raise InvalidField("type", f"must be a str or an Event, not {type!r}")
+            type = Event(type, **event)
+        elif event:
+            raise InvalidField(next(iter(event)), "is given by the Event already")
+        headers = trace_headers()
+        if headers:
+            headers = fields.headers({**headers, **type.headers})
+        type._set(source=self.name, headers=headers or type.headers)
+        if (size := rows.size_of(type)) > self.max_size:
+            raise EventTooLarge(size, self.max_size)
+        return type
+
+    def keep(
+        self,
+        session: AnySession,
+        event: Event[Any],
+        on_duplicate: OnDuplicate = "error",
+        version_of: object | None = None,
+        home: Emits | None = None,
+    ) -> None:
+        """Add a made event to what the session will write."""
+        if on_duplicate not in ("error", "skip"):
+            raise InvalidField("on_duplicate", f"must be 'error' or 'skip', not {on_duplicate!r}")
+        plain = begun_session(session)
+        buffer = buffer_of(plain)
+        frame = frame_of(plain)
+        buffer.items.append(Pending(self, event, frame, on_duplicate, version_of, home))
+        for observer in self._observers:
+            observer.emitted(event)
+        hooks.late(plain, buffer)
+
+    def insert(
+        self, *events: Event[Any], on_duplicate: OnDuplicate = "error"
+    ) -> Insert | ReturningInsert[Any]:
+        """A statement that writes the events at once, for `connection.execute`, sync or async.
+
+        Order is then yours: hold the key's lock before you execute it. `AUTO` works on PostgreSQL.
+        """
+        if not events:
+            raise InvalidField("events", "give at least one event")
+        made = [self.make(event) for event in events]
+        if late := [e for e in made if e._key is None or e.deliver_at is not None]:
+            raise InvalidField("key", f"{late[0]!r} has a late key or a deliver_at: emit() it")
+        auto = [event._seq is AUTO for event in made]
+        values = [
+            rows.log_row(e, e.key, None if a else e.seq, self.lanes)
+            for e, a in zip(made, auto, strict=True)
+        ]
+        for observer in self._observers:
+            for event in made:
+                observer.emitted(event)
+        if any(auto):
+            return statements.versioned(self.tables, statements.versioned_arrays(values, auto))
+        plain = self.statements.plain if on_duplicate == "error" else self.statements.skipping
+        return plain.values(values)
+
+    def validate(self, connection: Connection) -> list[str]:
+        """Every difference between this database and what the outbox needs; empty if none.
+
+        On an AsyncConnection: `await connection.run_sync(events.validate)`.
+        """
+        return validation.differences(connection, self)
+
+    def _meet(self, connection: Connection) -> None:
+        """Once per engine and schema: is this the database this outbox was configured for?"""
+        translate = connection.get_execution_options().get("schema_translate_map") or {}
+        schema = translate.get(self.tables.schema, self.tables.schema)
+        met = self._met.setdefault(connection.engine, set())
+        if schema in met:
+            return
+        stored = self._read_meta(connection)
+        if stored is None:
+            # Not remembered as met: this transaction may yet roll back.
+            parameters = {"name": self.name, "lanes": self.lanes}
+            connection.execute(self.statements.claim_meta, parameters)
+            return
+        for field, configured, found in zip(
+            ("name", "lanes"), (self.name, self.lanes), stored, strict=True
+        ):
+            if configured != found:
+                raise OutboxMismatch(field, configured, found)
+        met.add(schema)
+
+    def _read_meta(self, connection: Connection) -> tuple[str, int] | None:
+        try:
+            row = connection.execute(self.statements.read_meta).first()
+        except DBAPIError as exc:
+            undefined = getattr(exc.orig, "sqlstate", None) == "42P01"
+            if undefined or "no such table" in str(exc.orig):
+                raise TablesMissing(self.tables.meta.fullname) from exc
+            raise
+        return None if row is None else (row.name, row.lanes)
+
+    def _committed(self, item: Pending) -> None:
+        item.event._set(_key=item.key, _key_owner=None)
+        if item.event.deliver_at is None:
+            item.event._set(_seq=item.seq)
+        for observer in self._observers:
+            observer.committed(item.event)
+
+
+def begun_session(session: object) -> Session:
+    """The plain session behind whatever the caller uses, in a transaction that takes events."""
+    if isinstance(session, scoped_session | async_scoped_session):
+        session = session()
+    if isinstance(session, AsyncSession):
+        session = session.sync_session
+    if not isinstance(session, Session):
+        raise NotASession(session)
+    if not session.in_transaction():
+        try:
+            session.begin()  # as session.add() does; no connection is taken
+        except InvalidRequestError as exc:
+            raise SessionNotUsable(str(exc)) from exc
+    if not session.is_active:
+        raise SessionNotUsable("its transaction has ended or failed; roll back and begin anew")
+    return session
