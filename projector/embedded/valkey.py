@@ -1,0 +1,117 @@
+"""A Valkey (or Redis) server of our own."""
+
+import json
+import secrets
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from projector.embedded.account import Account
+from projector.embedded.binaries import Search, find_valkey
+from projector.embedded.ports import LOOPBACK, Port
+from projector.embedded.server import Server
+from projector.embedded.settings import Settings, merged, valkey_line
+
+OURS = frozenset({"port", "bind", "requirepass", "masterauth", "dir", "daemonize", "logfile"})
+DEFAULTS: Settings = {
+    "save": "",
+    "maxmemory-policy": "noeviction",
+    "repl-diskless-sync-delay": 0,  # replicas are few here: wait for no others
+}
+
+
+class Valkey(Server):
+    """`settings` are those of valkey.conf; one with several words is one string, such as
+    `{"save": "900 1 300 10"}`. By default nothing is saved, so a restart forgets everything:
+    ask for `{"appendonly": "yes"}` to keep data.
+    """
+
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+    last_signal = signal.SIGKILL
+    passing_failure = "already used by a different Cluster node"
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        password: str | None = None,
+        search: Search | None = None,
+        ports: Callable[[], Port] = Port,
+    ) -> None:
+        super().__init__(merged(DEFAULTS, settings, OURS), ports)
+        self.password = password or secrets.token_hex(16)
+        self._search = search or Search.everywhere()
+        self._program = Path()
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://:{self.password}@{LOOPBACK}:{self.port}/{database}"
+
+    def execute(self, *words: str | int) -> Any:
+        """One command on a connection of its own, and the server's reply."""
+        once = Retry(NoBackoff(), 0)
+        with redis.Redis(
+            LOOPBACK, self.port, password=self.password, retry=once, decode_responses=True
+        ) as client:
+            return client.execute_command(*words)
+
+    def replica(self, settings: Settings | None = None) -> "Replica":
+        """Not started yet. It has the settings of this server, then its own."""
+        return Replica(self, settings)
+
+    def _find_programs(self) -> Account | None:
+        self._program = find_valkey(self._search)
+        return None
+
+    def _prepare(self) -> None:
+        (self.folder / "data").mkdir()
+
+    def _command(self) -> Sequence[str | Path]:
+        file = self.folder / "valkey.conf"
+        file.touch(mode=0o600)  # it holds the password, which a command line would show to all
+        lines = self.settings | {
+            "port": self.port,
+            "bind": LOOPBACK,
+            "dir": json.dumps(str(self.folder / "data"), ensure_ascii=False),  # quoted
+            "requirepass": self.password,
+            "masterauth": self.password,
+        }
+        file.write_text("".join(valkey_line(name, value) for name, value in lines.items()))
+        return (self._program, file)
+
+    def _accepts_connections(self) -> bool:
+        try:
+            return bool(self.execute("PING"))
+        except redis.RedisError:  # refused, or still loading
+            return False
+
+
+class Replica(Valkey):
+    """Ready when it has all of its primary's data and follows it."""
+
+    def __init__(self, primary: Valkey, settings: Settings | None) -> None:
+        inherited = primary.settings | dict(settings or {})
+        super().__init__(inherited, password=primary.password, search=primary._search)
+        self.settings["replicaof"] = f"{LOOPBACK} {primary.port}"
+        self._following = False
+
+    def promote(self) -> None:
+        """From now on it takes writes and follows nobody, after a restart too."""
+        self.execute("REPLICAOF", "NO", "ONE")
+        self.settings.pop("replicaof", None)
+
+    def _accepts_connections(self) -> bool:
+        if not self._following:  # only at first: later the primary may be what is down
+            self._following = self._link_is_up()
+        return self._following and super()._accepts_connections()
+
+    def _link_is_up(self) -> bool:
+        try:
+            return bool(self.execute("INFO", "replication").get("master_link_status") == "up")
+        except redis.RedisError:
+            return False
