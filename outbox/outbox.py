@@ -236,10 +236,17 @@ def begun_session(session: object) -> Session:
     if not isinstance(session, Session):
         raise NotASession(session)
     if not session.in_transaction():
-        try:
-            session.begin()  # as session.add() does; no connection is taken
-        except InvalidRequestError as exc:
-            raise SessionNotUsable(str(exc)) from exc
+        _begin(session)
     if not session.is_active:
         raise SessionNotUsable("its transaction has ended or failed; roll back and begin anew")
     return session
+
+
+def _begin(session: Session) -> None:
+    """As session.add() does. No connection is taken."""
+    if not session.autobegin:
+        raise SessionNotUsable("it does not begin by itself; call session.begin() first")
+    try:
+        session.begin()
+    except InvalidRequestError as exc:
+        raise SessionNotUsable(str(exc)) from exc

@@ -22,8 +22,8 @@ from outbox.outbox import Outbox
 class Recorder:
     """What was emitted, and what of it was committed, in order.
 
-    `committed` holds what sessions wrote; events written with `connection.execute(events.insert(…))`
-    stand in `emitted` alone, for nobody but the connection knows what becomes of them.
+    `committed` holds what sessions wrote. What `connection.execute(events.insert(…))` wrote stands
+    in `emitted` alone, for nobody but the connection knows what becomes of it.
     """
 
     def __init__(self) -> None:
@@ -81,9 +81,7 @@ class _Observer:
         self.committed = recorder.committed.append
 
 
-def _the_one(
-    events: list[Event[Any]], what: str, type: str, fields: dict[str, Any]
-) -> Event[Any]:
+def _the_one(events: list[Event[Any]], what: str, type: str, fields: dict[str, Any]) -> Event[Any]:
     found = [event for event in events if event.type == type and _has(event, fields)]
     if len(found) == 1:
         return found[0]
@@ -105,4 +103,6 @@ def _value(event: Event[Any], name: str) -> Any:
 
 
 def _listing(events: list[Event[Any]]) -> str:
-    return "no events" if not events else "".join(f"\n  {event!r} {event.raw!r}" for event in events)
+    return (
+        "no events" if not events else "".join(f"\n  {event!r} {event.raw!r}" for event in events)
+    )

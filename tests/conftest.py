@@ -7,7 +7,7 @@ their own (the fixture `schema`). Whatever creates databases, kills or limits us
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -33,7 +33,7 @@ def postgres_url(embedded_postgres: Postgres) -> str:
 def database(postgres_url: str) -> Iterator[str]:
     """The URL of an empty database of the test's own."""
     name = f"test_{uuid4().hex[:12]}"
-    with _admin(postgres_url) as execute:
+    with Admin(postgres_url) as execute:
         execute(f"CREATE DATABASE {name}")
         yield make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
         execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -70,7 +70,7 @@ def psycopg(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def _postgres(request: pytest.FixtureRequest, driver: str) -> Iterator[Backend]:
     url = request.getfixturevalue("shared_postgres_url")
     schema = f"test_{uuid4().hex[:12]}"
-    with _admin(url) as execute:
+    with Admin(url) as execute:
         execute(f"CREATE SCHEMA {schema}")
         backend = postgres_backend(driver, url, schema)
         yield backend
@@ -78,14 +78,14 @@ def _postgres(request: pytest.FixtureRequest, driver: str) -> Iterator[Backend]:
         execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-class _admin:
+class Admin:
     """One autocommit connection, as a context that gives an execute function."""
 
     def __init__(self, url: str) -> None:
         sync = make_url(url).set(drivername="postgresql+psycopg")
         self.engine = create_engine(sync, isolation_level="AUTOCOMMIT", poolclass=NullPool)
 
-    def __enter__(self):  # noqa: ANN204
+    def __enter__(self) -> Callable[[str], object]:
         self.connection = self.engine.connect()
         return lambda statement: self.connection.execute(text(statement))
 

@@ -137,7 +137,7 @@ def test_binds_by_class(shop, backend):
         "by connection",
         "by table",
     ]
-    with pytest.raises(NoBind, match="add events.table"):
+    with pytest.raises(NoBind, match=r"add events\.table"):
         _run(backend, by_table, binds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_released_savepoint_hands_its_events_up(shop, backend):
         with session.begin_nested():
             session.add(shop.Order())
             emit(shop, session, "released")
-        with pytest.raises(ZeroDivisionError), session.begin_nested():
+        with suppress(ZeroDivisionError), session.begin_nested():
             session.add(shop.Order())
             emit(shop, session, "dropped")
             _ = 1 / 0

@@ -69,8 +69,10 @@ class Backend:
 
     def rows(self, table: Any, *columns: str) -> list[tuple[Any, ...]]:
         """What is committed, in id order."""
-        statement = table.select().order_by(table.c.id).with_only_columns(
-            *[table.c[name] for name in columns]
+        statement = (
+            table.select()
+            .order_by(table.c.id)
+            .with_only_columns(*[table.c[name] for name in columns])
         )
         return [tuple(row) for row in self.connect(lambda c: c.execute(statement).all())]
 
@@ -87,9 +89,7 @@ def postgres_backend(driver: str, url: str, schema: str) -> Backend:
         return Backend(driver, engine)
     return Backend(
         driver,
-        create_engine(
-            target, connect_args={"options": f"-c search_path={schema}"}, pool_size=20
-        ),
+        create_engine(target, connect_args={"options": f"-c search_path={schema}"}, pool_size=20),
     )
 
 

@@ -37,11 +37,9 @@ def make_shop(metadata: MetaData | None = None, **options: Any) -> SimpleNamespa
         id: Mapped[str] = mapped_column(primary_key=True)
         kind: Mapped[str] = mapped_column(default="account")
         changes: Mapped[int] = mapped_column(default=0)
-        version: Mapped[int] = mapped_column(default=1)
         __mapper_args__ = {  # noqa: RUF012
             "polymorphic_on": "kind",
             "polymorphic_identity": "account",
-            "version_id_col": version,
         }
 
     class Savings(Account):

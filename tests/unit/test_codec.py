@@ -84,7 +84,9 @@ def test_data_decodes_to_the_type_asked_for(wanted: Any):
     """A consumer need not share the producer's classes."""
     made = Event("t", topic="t", key="k", data={"id": str(ID), "total": "2.50"})
     assert made.decode(wanted) == (
-        {"id": str(ID), "total": "2.50"} if wanted == dict[str, Any] else wanted(ID, Decimal("2.50"))
+        {"id": str(ID), "total": "2.50"}
+        if wanted == dict[str, Any]
+        else wanted(ID, Decimal("2.50"))
     )
 
 
