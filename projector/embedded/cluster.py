@@ -34,12 +34,9 @@ def valkey_cluster(
 ) -> Iterator[Cluster]:
     """Every node answers for all slots when the body runs. Blocks, as the servers do."""
     wanted = {**DEFAULTS, **(settings or {})}
-    first = Valkey(wanted, search=search, ports=NodePort)
-    others = [
-        Valkey(wanted, password=first.password, search=search, ports=NodePort)
-        for _ in range(nodes - 1)
-    ]
-    members = (first, *others)
+    members = tuple(Valkey(wanted, search=search, ports=NodePort) for _ in range(nodes))
+    for node in members[1:]:
+        node.password = members[0].password  # clients have one for the whole cluster
     with ExitStack() as stack:
         for node in members:
             stack.callback(node.close)

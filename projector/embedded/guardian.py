@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-PARENT_CHECK = 2.0  # seconds between looks at the parent, when its pipe stays silent
+PARENT_CHECK = 1.0  # seconds between looks at the parent, when its pipe stays silent
 LAST_WORDS = 2.0  # seconds a server gets between the last signal and SIGKILL
 REAP = 10.0  # seconds for killed processes to vanish; they need milliseconds
 

@@ -49,13 +49,12 @@ class Postgres(Server):
         settings: Settings | None = None,
         version: int | None = None,
         *,
-        password: str | None = None,
         search: Search | None = None,
         ports: Callable[[], Port] = Port,
     ) -> None:
         super().__init__(merged(DEFAULTS, settings, OURS), ports)
         self.version = version
-        self.password = password or secrets.token_hex(16)
+        self.password = secrets.token_hex(16)
         self._search = search or Search.everywhere()
         self._runs_as: Account | None = None
         self._installation: Installation | None = None

@@ -65,12 +65,13 @@ class GuardedProcess:
     def close(self) -> None:
         """Ends the server at once and removes the folder, the way the guardian does it for a
         dead parent, so that path is walked every day."""
-        with self._to, self._from:
+        with contextlib.suppress(BrokenPipeError):
             self._to.close()
-            try:
-                status = self._guardian.wait(GOODBYE)
-            except subprocess.TimeoutExpired as exc:
-                raise self._lost("does not end its server") from exc
+        self._from.close()
+        try:
+            status = self._guardian.wait(GOODBYE)
+        except subprocess.TimeoutExpired as exc:
+            raise self._lost("does not end its server") from exc
         if status != 0:
             self._clean_up()
 

@@ -14,7 +14,7 @@ def fetch(dsn: str, statement: str) -> list[Any]:
 
 
 async def _fetch(dsn: str, statement: str) -> list[Any]:
-    connection = await asyncpg.connect(dsn, timeout=10)
+    connection = await asyncpg.connect(dsn, ssl=False, timeout=10)
     try:
         return list(await connection.fetch(statement))
     finally:

@@ -6,6 +6,7 @@ from projector.embedded.postgres import USER, Postgres
 from projector.embedded.settings import Settings
 
 OF_A_PRIMARY = "synchronous_standby_names"  # inherited, a promoted standby would wait for itself
+DEFAULTS: Settings = {"wal_retrieve_retry_interval": "100ms"}  # of 5 s, too long for a test
 PROMOTION_SECONDS = 30
 
 
@@ -16,12 +17,9 @@ class Standby(Postgres):
         inherited = {
             name: value for name, value in primary.settings.items() if name != OF_A_PRIMARY
         }
-        super().__init__(
-            inherited | dict(settings or {}),
-            primary.version,
-            password=primary.password,
-            search=primary._search,
-        )
+        wanted = {**DEFAULTS, **inherited, **(settings or {})}
+        super().__init__(wanted, primary.version, search=primary._search)
+        self.password = primary.password
         self._primary_port = primary.port
         self._streaming = False
 

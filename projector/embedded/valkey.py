@@ -40,12 +40,11 @@ class Valkey(Server):
         self,
         settings: Settings | None = None,
         *,
-        password: str | None = None,
         search: Search | None = None,
         ports: Callable[[], Port] = Port,
     ) -> None:
         super().__init__(merged(DEFAULTS, settings, OURS), ports)
-        self.password = password or secrets.token_hex(16)
+        self.password = secrets.token_hex(16)
         self._search = search or Search.everywhere()
         self._program = Path()
 
@@ -54,10 +53,7 @@ class Valkey(Server):
 
     def execute(self, *words: str | int) -> Any:
         """One command on a connection of its own, and the server's reply."""
-        once = Retry(NoBackoff(), 0)
-        with redis.Redis(
-            LOOPBACK, self.port, password=self.password, retry=once, decode_responses=True
-        ) as client:
+        with self._client(socket_timeout=10) as client:
             return client.execute_command(*words)
 
     def replica(self, settings: Settings | None = None) -> "Replica":
@@ -85,10 +81,22 @@ class Valkey(Server):
         return (self._program, file)
 
     def _accepts_connections(self) -> bool:
+        # Soon given up: on a stolen port somebody may listen who never answers.
         try:
-            return bool(self.execute("PING"))
+            with self._client(socket_timeout=0.5) as client:
+                return bool(client.execute_command("PING"))
         except redis.RedisError:  # refused, or still loading
             return False
+
+    def _client(self, socket_timeout: float) -> redis.Redis:
+        return redis.Redis(
+            LOOPBACK,
+            self.port,
+            password=self.password,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=socket_timeout,
+            decode_responses=True,
+        )
 
 
 class Replica(Valkey):
@@ -96,7 +104,8 @@ class Replica(Valkey):
 
     def __init__(self, primary: Valkey, settings: Settings | None) -> None:
         inherited = primary.settings | dict(settings or {})
-        super().__init__(inherited, password=primary.password, search=primary._search)
+        super().__init__(inherited, search=primary._search)
+        self.password = primary.password
         self.settings["replicaof"] = f"{LOOPBACK} {primary.port}"
         self._following = False
 
