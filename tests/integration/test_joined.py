@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 from support.shop import make_shop
 
-from outbox import DuplicateSeq, NoBind
+from outbox import DuplicateSeq, Event, NoBind
 
 MODES = ["conditional_savepoint", "rollback_only", "create_savepoint", "control_fully"]
 
@@ -162,3 +162,37 @@ def test_two_databases_in_one_session(tmp_path):
         with engine.connect() as connection:
             assert types(shop, connection) == [name]
         engine.dispose()
+
+
+def test_the_callers_own_commit_takes_the_events_along(shop, backend):
+    """What a joined session flushed is committed by the connection; so are its events."""
+
+    def body(connection: Connection) -> None:
+        outer = connection.begin()
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            session.add(shop.Order())
+            session.flush()
+            emit(shop, session, "taken along")
+            outer.commit()
+
+    backend.connect(body)
+    assert backend.rows(shop.events.table, "type") == [("taken along",)]
+
+
+def test_a_commit_that_fails_undoes_the_callers_transaction(shop, backend):
+    """The connection is left clean: no half of the transaction can be committed later."""
+
+    def body(connection: Connection) -> None:
+        connection.execute(shop.events.insert(Event("e", topic="t", key="k", data=None, seq=1)))
+        connection.commit()
+        outer = connection.begin()
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            session.add(shop.Order())
+            session.flush()
+            emit(shop, session, "again", seq=1)
+            with pytest.raises(DuplicateSeq):
+                outer.commit()
+        connection.rollback()  # SQLAlchemy sends no ROLLBACK here: it thinks the commit was sent
+        assert connection.execute(select(shop.Order)).all() == []
+
+    backend.connect(body)
