@@ -1,4 +1,4 @@
-"""One database for the whole folder, emptied after each test: a new one each takes half a second."""
+"""One database for the whole folder, emptied after each test: a new one takes half a second."""
 
 from __future__ import annotations
 
