@@ -115,4 +115,5 @@ async def _report(engine: AsyncEngine, rolled_back: int) -> int:
 
 
 async def _column(connection: AsyncConnection, statement: Select[Any]) -> Sequence[Any]:
-    return (await connection.execute(statement)).scalars().all()
+    values: Sequence[Any] = (await connection.execute(statement)).scalars().all()
+    return values
