@@ -1,0 +1,37 @@
+"""The `projector` command. Each subcommand is a function in a file of its own, listed here."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from outbox import OutboxError
+from projector.cli.migrate import migrate
+from projector.errors import ProjectorError
+
+# Plain texts: errors are one line each, and no traceback shows the locals with a URL in them.
+app = typer.Typer(
+    name="projector",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def projector() -> None:
+    """Relay committed events from the outbox to Redis Streams."""
+
+
+app.command()(migrate)
+
+
+def main() -> None:
+    """Run the command line. What goes wrong is told on stderr, with exit code 1 (2: usage)."""
+    try:
+        app(prog_name="projector")
+    except (ProjectorError, OutboxError) as exc:
+        typer.echo(f"projector: {exc}", err=True)
+        sys.exit(1)

@@ -1,0 +1,68 @@
+"""Options that several commands share: flags, or environment variables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outbox import Outbox
+from outbox.errors import InvalidField
+
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="PROJECTOR_DATABASE_URL",
+        metavar="URL",
+        help="PostgreSQL or SQLite; a bare postgresql:// uses asyncpg.",
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        envvar="PROJECTOR_NAME",
+        metavar="NAME",
+        help="The outbox's name, as in Outbox(name=…).",
+        show_default=False,
+    ),
+]
+Lanes = Annotated[
+    int,
+    typer.Option(
+        "--lanes",
+        envvar="PROJECTOR_LANES",
+        min=1,
+        max=32767,
+        help="The number of lanes, as in Outbox(lanes=…).",
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        envvar="PROJECTOR_SCHEMA",
+        metavar="SCHEMA",
+        help="The schema of the tables; without it, the connection's own.",
+        show_default=False,
+    ),
+]
+Prefix = Annotated[
+    str,
+    typer.Option(
+        "--prefix",
+        envvar="PROJECTOR_PREFIX",
+        metavar="PREFIX",
+        help="What stands before each table's name.",
+        show_default=False,
+    ),
+]
+
+
+def outbox_of(name: str, lanes: int, schema: str | None, prefix: str) -> Outbox:
+    try:
+        return Outbox(name=name, lanes=lanes, schema=schema or None, prefix=prefix)
+    except InvalidField as exc:
+        raise typer.BadParameter(exc.problem, param_hint=f"--{exc.field}") from exc
