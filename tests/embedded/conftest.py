@@ -52,7 +52,7 @@ def alive() -> Callable[[int], bool]:
             return False
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it just ended, or there is no /proc
             return not Path("/proc/self").exists()
         return state != "Z"
 

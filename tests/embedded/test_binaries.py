@@ -1,5 +1,6 @@
 """Which programs are run, and what is said when there are none."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,15 @@ def test_pg_config_knows_where_the_programs_are(wheels, tmp_path):
     script.write_text(f"#!/bin/sh\necho '{installed}'\n")
     script.chmod(0o755)
     assert find_postgres(18, Search(path=str(tmp_path))).programs == installed
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")
+def test_a_closed_folder_on_the_path_is_passed_over(tmp_path):
+    """What cannot be looked into has nothing for us, and is no error."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    with pytest.raises(MissingBinariesError):
+        find_postgres(18, Search(path=str(closed)))
 
 
 def test_the_path_has_what_the_wheel_lacks(wheels, tmp_path):

@@ -93,8 +93,11 @@ def test_a_start_follows_a_death_by_other_hands(postgres, until):
     assert postgres.execute("SELECT 1") == [(1,)]
 
 
-def test_a_suspended_server_can_be_killed_and_closed(postgres, alive):
-    """SIGSTOP, the usual way to play a hanging server, is no obstacle."""
+def test_a_suspended_server_can_be_ended(postgres, alive):
+    """SIGSTOP, the usual way to play a hanging server, is no obstacle to any end."""
+    os.kill(postgres.pid, signal.SIGSTOP)
+    postgres.stop()
+    postgres.start()
     os.kill(postgres.pid, signal.SIGSTOP)
     postgres.kill()
     with Valkey() as server:
