@@ -7,6 +7,7 @@ import sys
 import typer
 
 from outbox import OutboxError
+from projector.cli.demo import demo
 from projector.cli.migrate import migrate
 from projector.errors import ProjectorError
 
@@ -26,6 +27,7 @@ def projector() -> None:
 
 
 app.command()(migrate)
+app.command()(demo)
 
 
 def main() -> None:

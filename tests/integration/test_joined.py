@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 from support.shop import make_shop
 
-from outbox import DuplicateSeq, Event, NoBind
+from outbox import DuplicateSeq, Event, NeverWritten, NoBind
 
 MODES = ["conditional_savepoint", "rollback_only", "create_savepoint", "control_fully"]
 
@@ -196,3 +196,36 @@ def test_a_commit_that_fails_undoes_the_callers_transaction(shop, backend):
         assert connection.execute(select(shop.Order)).all() == []
 
     backend.connect(body)
+
+
+def test_a_joined_session_knows_late_keys(shop, backend):
+    """What the session has yet to flush is flushed before its events are written."""
+
+    def body(connection: Connection) -> None:
+        with connection.begin(), Session(connection) as session:
+            order = shop.Order()
+            session.add(order)
+            made = emit(shop, session, "placed", key=order)
+            session.commit()
+            assert made.key == str(order.id)
+
+    backend.connect(body)
+    assert backend.rows(shop.events.table, "key") == [("1",)]
+
+
+def test_events_are_never_lost_in_silence(shop, backend):
+    """A joined session's transaction object, committed with a savepoint open, cannot write."""
+
+    def body(connection: Connection) -> None:
+        outer = connection.begin()
+        with Session(connection, join_transaction_mode="rollback_only") as session:
+            root = session.begin()
+            session.begin_nested()
+            session.add(shop.Order())
+            emit(shop, session, "stranded")
+            with pytest.raises(NeverWritten, match="stranded"):
+                root.commit()
+        outer.rollback()
+
+    backend.connect(body)
+    assert backend.rows(shop.events.table, "type") == []

@@ -1,0 +1,14 @@
+"""`projector demo`: a running pipeline on embedded servers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+
+def demo() -> None:
+    """Watch a small shop write orders and events on real servers from wheels; needs nothing."""
+    from projector.demo import main
+
+    raise typer.Exit(asyncio.run(main()))
