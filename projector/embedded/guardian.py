@@ -154,7 +154,7 @@ class Guardian:
 def release_shared_memory(lock: Path) -> None:
     """A killed Postgres leaves its System V segment behind, and macOS has room for 32."""
     with contextlib.suppress(OSError, IndexError, ValueError):
-        segment = int(lock.read_text().splitlines()[6].split()[1])
+        segment = int(lock.read_text(errors="replace").splitlines()[6].split()[1])
         ctypes.CDLL(None).shmctl(segment, 0, None)  # 0 is IPC_RMID
 
 

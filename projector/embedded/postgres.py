@@ -123,13 +123,13 @@ class Postgres(Server):
             "unix_socket_directories": "",
         }
         lines = [postgres_line(name, value) for name, value in {**self.settings, **fixed}.items()]
-        (self._data / "postgresql.conf").write_text("".join(lines))
+        (self._data / "postgresql.conf").write_text("".join(lines), encoding="utf-8")
         return (self._program("postgres"), "-D", self._data)
 
     def _accepts_connections(self) -> bool:
         """By the lock file: asking over the network would cost a connection for every try."""
         try:
-            lines = (self._data / "postmaster.pid").read_text().splitlines()
+            lines = (self._data / "postmaster.pid").read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return False
         ours = lines[:1] == [str(self._pid)]  # and not of a killed predecessor

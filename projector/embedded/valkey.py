@@ -77,7 +77,8 @@ class Valkey(Server):
             "requirepass": self.password,
             "masterauth": self.password,
         }
-        file.write_text("".join(valkey_line(name, value) for name, value in lines.items()))
+        text = "".join(valkey_line(name, value) for name, value in lines.items())
+        file.write_text(text, encoding="utf-8")
         return (self._program, file)
 
     def _accepts_connections(self) -> bool:
@@ -115,12 +116,9 @@ class Replica(Valkey):
         self.settings.pop("replicaof", None)
 
     def _accepts_connections(self) -> bool:
-        if not self._following:  # only at first: later the primary may be what is down
-            self._following = self._link_is_up()
-        return self._following and super()._accepts_connections()
-
-    def _link_is_up(self) -> bool:
-        try:
-            return bool(self.execute("INFO", "replication").get("master_link_status") == "up")
-        except redis.RedisError:
+        if not super()._accepts_connections():
             return False
+        if not self._following:  # only at first: later the primary may be what is down
+            state = self.execute("INFO", "replication")
+            self._following = state.get("master_link_status") == "up"
+        return self._following
