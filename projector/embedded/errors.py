@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from projector.errors import ProjectorError
 
-class EmbeddedError(Exception):
+
+class EmbeddedError(ProjectorError):
     """Base of every error of this package."""
 
 

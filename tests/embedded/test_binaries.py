@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +15,7 @@ from projector.embedded import (
     UnknownVersionError,
     Valkey,
 )
+from projector.embedded.account import server_account
 from projector.embedded.binaries import find_postgres, find_valkey
 
 NOWHERE = Search()
@@ -90,13 +92,26 @@ def test_pg_config_knows_where_the_programs_are(wheels, tmp_path):
     assert find_postgres(18, Search(path=str(tmp_path))).programs == installed
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")
 def test_a_closed_folder_on_the_path_is_passed_over(tmp_path):
     """What cannot be looked into has nothing for us, and is no error."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-    with pytest.raises(MissingBinariesError):
+    with not_root(), pytest.raises(MissingBinariesError):
         find_postgres(18, Search(path=str(closed)))
+
+
+@contextmanager
+def not_root():
+    """No folder is closed to root."""
+    account = server_account()
+    if account is None:
+        yield
+        return
+    os.seteuid(account.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_the_path_has_what_the_wheel_lacks(wheels, tmp_path):
