@@ -77,13 +77,14 @@ def snapshot_of(engine: Engine, schema: str | None = None) -> list[tuple[object,
 
 def tidied(sql: str) -> str:
     """SQLite keeps statements as they were written: even out what makes no difference."""
-    return " ".join(sql.split()).replace("PRIMARY KEY AUTOINCREMENT NOT NULL", SQLITE_ID)
+    sql = " ".join(sql.split()).replace("(CURRENT_TIMESTAMP)", "CURRENT_TIMESTAMP")
+    key = "PRIMARY KEY AUTOINCREMENT"
+    return sql.replace(f"{key} NOT NULL", f"NOT NULL {key}")
 
 
-SQLITE_ID = "NOT NULL PRIMARY KEY AUTOINCREMENT"
 SQLITE_CATALOG = """
     SELECT type, name, sql FROM sqlite_master
-    WHERE sql IS NOT NULL AND tbl_name NOT LIKE '%outbox_version'
+    WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' AND tbl_name NOT LIKE '%outbox_version'
         AND tbl_name NOT IN ('alembic_version', 'orders')
 """
 _OURS = """
