@@ -84,7 +84,7 @@ class Report:
         rate, first = subject.rate, self.subjects[basis]
         half = 50 * (rate.high - rate.low) / rate.median
         ratio = times_as_long(subject, first).median
-        adds = subject.microseconds - first.microseconds
+        adds = (ratio - 1) * first.microseconds  # by the ratio, which noise distorts least
         statements = self.statements.get(subject.name) or ""  # of the bare driver none is seen
         return (
             f"{subject.name:4}{subject.label:34}{rate.median:8,.0f}{half:5.0f}%"
