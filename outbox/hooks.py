@@ -42,9 +42,10 @@ def install() -> None:
     event.listen(Session, "after_transaction_end", _after_transaction_end)
 
 
-def late(session: Session, buffer: Buffer) -> None:
-    """An event was emitted by a listener, while its session was already committing."""
-    if buffer.committing:
+def emitted(session: Session, buffer: Buffer) -> None:
+    """An event was added to the buffer: see to it that somebody writes it."""
+    _listen(buffer)
+    if buffer.committing:  # a listener emitted it, while its session was already committing
         _enlist(session, buffer)
 
 
@@ -53,10 +54,19 @@ def _after_begin(session: Session, _: SessionTransaction, connection: Connection
     if connection not in buffer.connections:
         buffer.connections.append(connection)
     _sessions[connection] = session
-    if connection.engine not in _engines:
-        _engines[connection.engine] = True
-        event.listen(connection.engine, "commit", _on_commit)
-        event.listen(connection.engine, "prepare_twophase", _on_prepare)
+    if buffer.items:
+        _listen(buffer)
+
+
+def _listen(buffer: Buffer) -> None:
+    """On the engines of the transaction, once each. An engine on which nothing is emitted is left
+    alone: listeners cost every transaction of an engine some microseconds."""
+    for connection in buffer.connections:
+        engine = connection.engine
+        if engine not in _engines:
+            _engines[engine] = True
+            event.listen(engine, "commit", _on_commit)
+            event.listen(engine, "prepare_twophase", _on_prepare)
 
 
 def _before_commit(session: Session) -> None:

@@ -155,7 +155,7 @@ class Outbox:
         buffer.items.append(Pending(self, event, frame, on_duplicate, version_of, home))
         for observer in self._observers:
             observer.emitted(event)
-        hooks.late(plain, buffer)
+        hooks.emitted(plain, buffer)
 
     def insert(
         self, *events: Event[Any], on_duplicate: OnDuplicate = "error"

@@ -73,10 +73,12 @@ class Buffer:
 
     def take(self, belongs: Callable[[Pending], bool]) -> list[Pending]:
         """What belongs and is not written yet, in the order it was emitted."""
-        taken = [item for item in self.items if belongs(item)]
-        if taken:
-            self.items = [item for item in self.items if item not in taken]
-            self.written += taken
+        taken: list[Pending] = []
+        left: list[Pending] = []
+        for item in self.items:
+            (taken if belongs(item) else left).append(item)
+        self.items = left
+        self.written += taken
         return taken
 
     def settle(self) -> list[Pending]:

@@ -31,9 +31,10 @@ class Statements:
 
     def __init__(self, tables: Tables) -> None:
         log, seq = tables.log, tables.seq
-        self.plain = insert(log)
+        # inline(): a single row would else get a RETURNING for its id, which nobody reads.
+        self.plain = insert(log).inline()
         """Rows without a seq: one INSERT, whatever their number."""
-        self.delayed = insert(tables.delayed)
+        self.delayed = insert(tables.delayed).inline()
         self.skipping = skipping(tables)
         self.versioned = versioned(tables)
         self.read_meta = select(tables.meta.c.name, tables.meta.c.lanes)
