@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 from support.backends import Backend, postgres_backend, sqlite_backend
 
-from projector.embedded import Postgres
+from projector.embedded import Postgres, Valkey
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,17 @@ def embedded_postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def postgres_url(embedded_postgres: Postgres) -> str:
     return embedded_postgres.url()
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A server for tests that stay under their own name; it may be a user's."""
+    given = os.environ.get("TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    with Valkey() as valkey:
+        yield valkey.url()
 
 
 @pytest.fixture

@@ -1,0 +1,214 @@
+"""Moves one lane: reads a page, publishes it with the new position, and goes on.
+
+Never trusts its memory: every publish compares the stored state with what the page was read from.
+If they differ, nothing was written, and the lane continues from what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from projector.lane import LaneState
+from projector.position import Moment, Position
+from projector.sink.outcome import Blocked, Moved, Outcome, Published
+from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
+
+log = logging.getLogger("projector.relay")
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+BATCH = 1_000
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+class Source(Protocol):
+    async def read(
+        self, lane: int, position: Position, limit: int, topics: Topics = EVERY_TOPIC
+    ) -> Batch:
+        """The next events of the position's open window. Reading twice from one position yields the
+        same events first; a closed window in the batch's position means that nothing is left."""
+
+
+class Sink(Protocol):
+    async def state(self, lane: int) -> str:
+        """The lane's stored state; empty if there is none."""
+
+    async def publish(self, lane: int, expected: str, new: str, rows: Sequence[Row]) -> Outcome:
+        """All rows and the new state, or nothing. An error leaves the outcome unknown."""
+
+
+class Resume(Protocol):
+    """What the database knows of a lane that Redis has forgotten."""
+
+    async def lane(self, lane: int) -> Position:
+        """Where to start: nothing that a group has yet to acknowledge lies before it."""
+
+    async def topic(self, lane: int, topic: str) -> Position:
+        """The same for one topic whose stream was lost."""
+
+
+class Relay:
+    """One lane. Not safe for concurrent use; two relays of one lane do no harm, but work twice."""
+
+    def __init__(
+        self,
+        lane: int,
+        source: Source,
+        sink: Sink,
+        resume: Resume,
+        *,
+        batch: int = BATCH,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        self.lane = lane
+        self._source = source
+        self._sink = sink
+        self._resume = resume
+        self._batch = batch
+        self._batch_bytes = batch_bytes
+        self._stored: str | None = None
+        self._state: LaneState | None = None
+
+    @property
+    def state(self) -> LaneState:
+        assert self._state is not None, "load() first"
+        return self._state
+
+    async def load(self) -> None:
+        """Learn where the lane stands, from Redis, or from the database if Redis has forgotten."""
+        await self._adopt(await self._sink.state(self.lane))
+
+    async def advance(self, moment: Moment) -> int:
+        """Publish what is committed up to `moment`, taken after load(). Returns how many events.
+
+        May stop early, when the state turned out to be another one: call again.
+        """
+        main = self.state.main
+        if main.upto is None:
+            if main.base == moment:
+                return 0
+            main = main.opened(moment)
+        return await self._publish(main, self._without_detached(), self.state.moved)
+
+    async def follow(self, topic: str) -> int:
+        """Let a detached topic get on, up to where the lane stands. Returns how many events."""
+        position, main = self.state.detached[topic], self.state.main
+        if position.upto is None:
+            if position.base != main.base:
+                position = position.opened(main.base)
+            elif main.upto is not None:
+                return 0  # it can rejoin once the lane is between windows
+        if position.upto is None:
+            await self._store(self.state.moved_topic(topic, position), [])
+            return 0
+
+        def moved(to: Position) -> LaneState:
+            return self.state.moved_topic(topic, to)
+
+        return await self._publish(position, Topics(only=topic), moved)
+
+    async def save(self) -> None:
+        """Store a position that moved without events, and notice if Redis has lost the last one."""
+        if isinstance(outcome := await self._store(self.state, []), Moved):
+            await self._moved(outcome)
+
+    async def _publish(
+        self, position: Position, topics: Topics, moved: Callable[[Position], LaneState]
+    ) -> int:
+        count = 0
+        page = await self._read(position, topics)
+        while page.position.upto is not None:
+            # The next page is read while this one is published.
+            handled, following = await _both(
+                self._handled(moved(page.position), page.rows),
+                self._read(page.position, topics),
+            )
+            if not handled:
+                return count
+            count += len(page.rows)
+            page = following
+        if await self._handled(moved(page.position), page.rows):
+            count += len(page.rows)
+        return count
+
+    async def _read(self, position: Position, topics: Topics) -> Batch:
+        batch = await self._source.read(self.lane, position, self._batch, topics)
+        return _capped(batch, position, self._batch_bytes)
+
+    async def _handled(self, state: LaneState, rows: Sequence[Row]) -> bool:
+        """Whether the rows are published; if not, the lane's state is what it turned out to be."""
+        if not rows and state.main.upto is None:
+            self._state = state  # nothing to publish: Redis need not know yet
+            return True
+        match await self._store(state, rows):
+            case Published(strangers):
+                for stream in strangers:
+                    log.warning("somebody else writes to a stream", extra={"stream": stream})
+                return True
+            case Moved() as outcome:
+                await self._moved(outcome)
+            case Blocked() as outcome:
+                await self._detach(outcome)
+        return False
+
+    async def _store(self, state: LaneState, rows: Sequence[Row]) -> Outcome:
+        assert self._stored is not None, "load() first"
+        new = str(state)
+        outcome = await self._sink.publish(self.lane, self._stored, new, rows)
+        if isinstance(outcome, Published):
+            self._stored, self._state = new, state
+        return outcome
+
+    async def _moved(self, outcome: Moved) -> None:
+        log.warning(
+            "the lane stands elsewhere than expected; continuing from there",
+            extra={"lane": self.lane, "expected": self._stored, "stored": outcome.stored},
+        )
+        await self._adopt(outcome.stored)
+
+    async def _adopt(self, stored: str) -> None:
+        self._stored = stored
+        if stored:
+            self._state = LaneState.parse(stored)
+        else:
+            self._state = LaneState(await self._resume.lane(self.lane))
+
+    async def _detach(self, outcome: Blocked) -> None:
+        log.error(
+            "a stream takes no entries; the lane goes on without its topic",
+            extra={"lane": self.lane, "topic": outcome.topic, "reason": outcome.reason},
+        )
+        state = self.state.detach(outcome.topic)
+        if outcome.reason == "deleted":
+            position = await self._resume.topic(self.lane, outcome.topic)
+            state = replace(state, detached={**state.detached, outcome.topic: position})
+        if isinstance(stored := await self._store(state, []), Moved):
+            await self._moved(stored)
+
+    def _without_detached(self) -> Topics:
+        return Topics(without=tuple(self.state.detached))
+
+
+async def _both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
+    """Both to their end, also if one fails: none is left running behind an error."""
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]  # no exceptions are left in it
+
+
+def _capped(batch: Batch, start: Position, limit: int) -> Batch:
+    """At most `limit` bytes of data, and at least one row; the rest is read again."""
+    size = 0
+    for number, row in enumerate(batch.rows):
+        size += len(row.data)
+        if size > limit and number:
+            kept = batch.rows[:number]
+            return Batch(kept, start.advanced(kept[-1].id))
+    return batch

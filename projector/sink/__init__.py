@@ -1,0 +1,1 @@
+"""Where events go: streams in Redis, with the lane's state beside them."""

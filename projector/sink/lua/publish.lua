@@ -1,0 +1,123 @@
+-- Publishes a batch of one lane and moves the lane's state, or does neither.
+--
+-- KEYS[1]  the lane's state (text)
+-- KEYS[2]  the lane's @tops: stream key -> last id that a projector saw there (hash)
+-- KEYS[3…] the streams of the batch
+-- ARGV     expected state, new state ('' for none), then
+--          per stream:  high water (0: none), maxlen (0: none), '~' or '=', n, n group names
+--          per event:   number of its stream (1…), n, n field names and values
+-- Returns  {'ok', entries added by others…}
+--          {'moved', stored state}                     another state is stored
+--          {'blocked', stream, reason, detail}         this stream cannot take entries
+--
+-- Everything is checked before anything is written, since an error in the middle of a script undoes
+-- nothing. The compare makes retries, doubled requests and zombies harmless.
+
+local stored = redis.call('GET', KEYS[1]) or ''
+if stored ~= ARGV[1] then
+  return {'moved', stored}
+end
+
+local argument = 3
+local streams = {}
+local strangers = {}
+
+local function last_id(key)
+  local info = redis.call('XINFO', 'STREAM', key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then
+      return info[i + 1]
+    end
+  end
+end
+
+local function newer(a, b)
+  local a_ms, a_seq = string.match(a, '(%d+)-(%d+)')
+  local b_ms, b_seq = string.match(b, '(%d+)-(%d+)')
+  if #a_ms ~= #b_ms then return #a_ms > #b_ms end
+  if a_ms ~= b_ms then return a_ms > b_ms end
+  if #a_seq ~= #b_seq then return #a_seq > #b_seq end
+  return a_seq > b_seq
+end
+
+for i = 3, #KEYS do
+  local key = KEYS[i]
+  local stream = {
+    key = key,
+    high_water = tonumber(ARGV[argument]),
+    maxlen = tonumber(ARGV[argument + 1]),
+    how = ARGV[argument + 2],
+    groups = {},
+  }
+  local groups = tonumber(ARGV[argument + 3])
+  for g = 1, groups do
+    stream.groups[g] = ARGV[argument + 3 + g]
+  end
+  argument = argument + 4 + groups
+
+  local kind = redis.call('TYPE', key)['ok']
+  local remembered = redis.call('HGET', KEYS[2], key)
+  if kind == 'none' then
+    if remembered then
+      return {'blocked', i - 2, 'deleted', remembered}
+    end
+    stream.new = true
+  elseif kind ~= 'stream' then
+    return {'blocked', i - 2, 'type', kind}
+  else
+    local last = last_id(key)
+    if remembered and newer(remembered, last) then
+      return {'blocked', i - 2, 'deleted', remembered}
+    end
+    if last ~= (remembered or '0-0') then
+      strangers[#strangers + 1] = key
+    end
+    if stream.high_water > 0 and redis.call('XLEN', key) >= stream.high_water then
+      return {'blocked', i - 2, 'full', redis.call('XLEN', key)}
+    end
+  end
+  streams[i - 2] = stream
+end
+
+for i = 1, #streams do
+  if streams[i].new then
+    for _, group in ipairs(streams[i].groups) do
+      redis.call('XGROUP', 'CREATE', streams[i].key, group, '0', 'MKSTREAM')
+    end
+  end
+end
+
+local added = {}
+while argument <= #ARGV do
+  local number = tonumber(ARGV[argument])
+  local stream = streams[number]
+  local count = tonumber(ARGV[argument + 1])
+  local first = argument + 2
+  local id
+  if stream.maxlen > 0 then
+    id = redis.pcall('XADD', stream.key, 'MAXLEN', stream.how, stream.maxlen, '*',
+      unpack(ARGV, first, first + count - 1))
+  else
+    id = redis.pcall('XADD', stream.key, '*', unpack(ARGV, first, first + count - 1))
+  end
+  if type(id) == 'table' then
+    for i = #added, 1, -1 do
+      redis.call('XDEL', added[i][1], added[i][2])
+    end
+    for i = 1, #streams do
+      if redis.call('EXISTS', streams[i].key) == 1 then
+        redis.call('HSET', KEYS[2], streams[i].key, last_id(streams[i].key))
+      end
+    end
+    return {'blocked', number, 'refused', id['err']}
+  end
+  added[#added + 1] = {stream.key, id}
+  stream.last = id
+  argument = first + count
+end
+
+redis.call('SET', KEYS[1], ARGV[2])
+for i = 1, #streams do
+  redis.call('HSET', KEYS[2], streams[i].key, streams[i].last)
+end
+return {'ok', unpack(strangers)}

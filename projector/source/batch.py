@@ -1,0 +1,45 @@
+"""What a source hands over: rows in the order to publish them, and the position behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from projector.position import Position
+
+
+class Topics(NamedTuple):
+    """Which topics to read: one, or all without some."""
+
+    only: str | None = None
+    without: tuple[str, ...] = ()
+
+
+EVERY_TOPIC = Topics()
+
+
+class Row(NamedTuple):
+    """A committed event as it is published. Texts are ready for the stream."""
+
+    id: int
+    event_id: str
+    topic: str
+    type: str
+    key: str
+    seq: int | None
+    data: bytes
+    content_type: str
+    traceparent: str | None
+    tracestate: str | None
+    tenant: str | None
+    headers: str | None
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The next events of a lane. Empty rows with a new position: nothing to publish, move on."""
+
+    rows: list[Row]
+    position: Position
+    """Where the lane stands once these rows are published."""

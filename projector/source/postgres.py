@@ -1,0 +1,151 @@
+"""The PostgreSQL source: the difference of two snapshots, in id order.
+
+`id > last` would lose events that commit late; `xid < xmin` would stall behind every long
+transaction and invert the order of one key. See docs/discussion/two-snapshots.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from projector.errors import ProjectorError
+from projector.position import Moment, Origin, Position
+from projector.snapshot import Snapshot
+from projector.source import sql
+from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
+
+FLUSH_AFTER = 0.010
+"""Seconds to wait for somebody else's flush before forcing one."""
+
+
+class InTransaction(ProjectorError):
+    """A window must be opened alone in its transaction."""
+
+    def __init__(self) -> None:
+        super().__init__("the source's connection is inside a transaction; its windows would lie")
+
+
+class NotPrimary(ProjectorError):
+    """The server is a standby, whose snapshots can miss running transactions."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"the database is a standby ({detail}): point the projector, and any pooler between "
+            "them, at the primary"
+        )
+
+
+class TimelineChanged(ProjectorError):
+    """Another server than before answers: a standby was promoted."""
+
+    def __init__(self, expected: Origin, found: str) -> None:
+        super().__init__(
+            f"the database went from timeline {expected.timeline} to {found}: "
+            "a standby was promoted"
+        )
+        self.expected = expected
+        self.found = found
+
+
+class PostgresSource:
+    """Reads one outbox on one asyncpg connection, in autocommit; its lanes take turns."""
+
+    def __init__(self, connection: Any, log: str, origin: Origin, version: int) -> None:
+        self._connection = connection
+        self._turn = asyncio.Lock()
+        self.origin = origin
+        self._flush = sql.FLUSH if version >= 170000 else sql.OLD_FLUSH
+        self._late = sql.LATE.format(log=log)
+        self._fresh = sql.FRESH.format(log=log)
+
+    @classmethod
+    async def connect(cls, connection: Any, log: str) -> PostgresSource:
+        """`connection` is asyncpg's own, given to this source alone; `log` the quoted table."""
+        origin = await identify(connection)
+        version = int(await connection.fetchval("show server_version_num"))
+        return cls(connection, log, origin, version)
+
+    async def look(self) -> Moment:
+        """The newest moment that is safe to publish up to: durable, on the known timeline.
+
+        Call it after the positions were read: a moment that is older than a position is refused.
+        """
+        if self._connection.is_in_transaction():
+            raise InTransaction
+        async with self._turn:
+            row = await _fetch(self._connection, sql.WINDOW)
+            snapshot, next_xid, lsn, timeline, durable = row[0]
+            self._check(timeline)
+            if not durable:
+                await self._await_flush(lsn)
+        return Moment(Snapshot.parse(snapshot), next_xid)
+
+    async def read(
+        self, lane: int, position: Position, limit: int, topics: Topics = EVERY_TOPIC
+    ) -> Batch:
+        """The next events of an open window, and the position behind them.
+
+        Reading twice from one position yields the same events first. The window is closed in the
+        returned position when nothing is left in it.
+        """
+        assert position.upto is not None, "open a window first"
+        rows: list[Row] = []
+        late = late_xids(position)
+        if late and position.after < position.head:
+            xids = list(map(str, late))
+            bounds = (position.after, position.head)
+            rows = await self._page(self._late, lane, *bounds, limit, xids, *topics)
+        if len(rows) < limit:
+            above = max(position.after, position.head)
+            upto = str(position.upto.snapshot)
+            left = limit - len(rows)
+            rows += await self._page(self._fresh, lane, above, upto, left, *topics)
+        after = position.advanced(rows[-1].id) if rows else position
+        return Batch(rows, after if len(rows) == limit else after.closed())
+
+    async def _page(self, statement: str, *arguments: Any) -> list[Row]:
+        async with self._turn:
+            rows = await _fetch(self._connection, statement, *arguments)
+        self._check(rows[0][0])
+        return [] if rows[0][1] is None else [Row._make(tuple(row)[1:]) for row in rows]
+
+    def _check(self, timeline: str) -> None:
+        if timeline != self.origin.timeline:
+            raise TimelineChanged(self.origin, timeline)
+
+    async def _await_flush(self, lsn: str) -> None:
+        """Durable before visible: what is not flushed may be undone by a crash, which then hands
+        the same xids out again; a base that counted them as past would hide the new rows."""
+        deadline = time.monotonic() + FLUSH_AFTER
+        while not await self._connection.fetchval(sql.FLUSHED, lsn):
+            if time.monotonic() > deadline:
+                await self._connection.execute(self._flush)
+                deadline = float("inf")
+            await asyncio.sleep(0)
+
+
+def late_xids(position: Position) -> Sequence[int]:
+    """Transactions that ran when the base was taken and are over at the window's end."""
+    assert position.upto is not None
+    base, upto = position.base, position.upto.snapshot
+    candidates = (*base.snapshot.running, *range(base.snapshot.xmax, base.next_xid))
+    return [xid for xid in candidates if upto.sees(xid)]
+
+
+async def identify(connection: Any) -> Origin:
+    """Which cluster and timeline answers; a standby is refused."""
+    row = (await _fetch(connection, sql.IDENTITY))[0]
+    return Origin(row[0], row[1])
+
+
+async def _fetch(connection: Any, statement: str, *arguments: Any) -> Any:
+    try:
+        return await connection.fetch(statement, *arguments)
+    except Exception as exc:
+        # 55000, "recovery is in progress": from pg_walfile_name and pg_current_wal_insert_lsn.
+        if getattr(exc, "sqlstate", None) == "55000" and "recovery" in str(exc):
+            raise NotPrimary(str(exc)) from exc
+        raise

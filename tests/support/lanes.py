@@ -1,0 +1,166 @@
+"""A relay on real servers, driven by hand: what the tests of the algorithm have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from sqlalchemy import create_engine, make_url
+
+from outbox import Outbox
+from outbox.keys import lane_of
+from projector import keys
+from projector.position import Position
+from projector.relay import Relay
+from projector.sink.redis import RedisSink, Stream
+from projector.source.postgres import PostgresSource
+
+INSERT = """
+insert into outbox (lane, event_id, topic, type, key, seq, data, content_type)
+select $1, gen_random_uuid(), $2, 'changed', $3, $4, '{}', 'application/json'
+"""
+
+
+def client(url: str) -> Redis:
+    return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+
+
+class FromTheStart:
+    """Without checkpoints, a lane that Redis forgot starts over."""
+
+    def __init__(self, source: PostgresSource) -> None:
+        self.source = source
+
+    async def lane(self, lane: int) -> Position:
+        return Position(self.source.origin, epoch=uuid4().hex[:8])
+
+    async def topic(self, lane: int, topic: str) -> Position:
+        return await self.lane(lane)
+
+
+class Pipeline:
+    """An outbox in an empty database, a source, a sink, and relays made when asked for."""
+
+    def __init__(self, database: str, redis_url: str, lanes: int = 1) -> None:
+        self.database = make_url(database)
+        self.redis = client(redis_url)
+        self.name = f"t{uuid4().hex[:10]}"
+        self.outbox = Outbox(name=self.name, lanes=lanes)
+        self.topology: dict[str, Stream] = {}
+
+    async def start(self) -> None:
+        sync = create_engine(self.database.set(drivername="postgresql+psycopg"))
+        self.outbox.metadata.create_all(sync)
+        sync.dispose()
+        self.source = await PostgresSource.connect(await self.connect(), "outbox")
+
+    async def connect(self) -> Any:
+        url = self.database.set(drivername="postgresql").render_as_string(hide_password=False)
+        return await asyncpg.connect(url)
+
+    def relay(self, lane: int = 0, **options: Any) -> Relay:
+        sink = RedisSink(self.redis, self.name, self.topology)
+        return Relay(lane, self.source, sink, FromTheStart(self.source), **options)
+
+    async def loaded(self, lane: int = 0, **options: Any) -> Relay:
+        relay = self.relay(lane, **options)
+        await relay.load()
+        return relay
+
+    async def write(self, connection: Any, key: str, seq: int, topic: str = "t") -> None:
+        lane = lane_of(key, self.outbox.lanes)
+        await connection.execute(INSERT, lane, topic, key, seq)
+
+    async def turn(self, relay: Relay) -> int:
+        """One look and one advance, as the daemon does it."""
+        return await relay.advance(await self.source.look())
+
+    async def seqs(self, topic: str = "t") -> dict[str, list[int]]:
+        """What the streams hold: per key, the numbers in order."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for lane in range(self.outbox.lanes):
+            for _, entry in await self.redis.xrange(keys.stream(self.name, lane, topic)):
+                found[entry[b"subject"].decode()].append(int(entry[b"sequence"]))
+        return dict(found)
+
+    async def close(self) -> None:
+        await self.source._connection.close()
+        await self.redis.aclose()
+
+
+@asynccontextmanager
+async def pipeline(database: str, redis_url: str, lanes: int = 1) -> AsyncIterator[Pipeline]:
+    made = Pipeline(database, redis_url, lanes)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+class Writers:
+    """Concurrent transactions on few keys, as unfriendly as they come, from one seed.
+
+    Each locks its keys' counters and writes the next numbers, so that a key's numbers are its
+    commit order. Half take their xid early; some roll back; some take long; some write a lot.
+    """
+
+    def __init__(self, pipe: Pipeline, seed: int, keys_: int = 6) -> None:
+        self.pipe = pipe
+        self.seed = seed
+        self.keys = [f"key-{number}" for number in range(keys_)]
+
+    async def prepare(self) -> None:
+        connection = await self.pipe.connect()
+        await connection.execute("create table counters (key text primary key, n bigint not null)")
+        await connection.executemany(
+            "insert into counters values ($1, 0)", [(k,) for k in self.keys]
+        )
+        await connection.close()
+
+    async def run(self, count: int, stop: asyncio.Event) -> None:
+        await asyncio.gather(
+            *(self._write(random.Random(f"{self.seed}-{n}"), stop) for n in range(count))
+        )
+
+    async def _write(self, chance: random.Random, stop: asyncio.Event) -> None:
+        connection = await self.pipe.connect()
+        while not stop.is_set():
+            transaction = connection.transaction()
+            await transaction.start()
+            if chance.random() < 0.5:
+                await connection.execute("select pg_current_xact_id()")
+                await asyncio.sleep(chance.random() * 0.02)
+            for key in sorted(chance.sample(self.keys, chance.randint(1, 2))):
+                await self._change(connection, key, 300 if chance.random() < 0.02 else 1)
+            if chance.random() < 0.02:
+                await asyncio.sleep(chance.random())
+            if chance.random() < 0.1:
+                await transaction.rollback()
+            else:
+                await transaction.commit()
+        await connection.close()
+
+    async def _change(self, connection: Any, key: str, rows: int) -> None:
+        last = await connection.fetchval(
+            "update counters set n = n + $2 where key = $1 returning n", key, rows
+        )
+        lane = lane_of(key, self.pipe.outbox.lanes)
+        await connection.executemany(
+            INSERT, [(lane, "t", key, n) for n in range(last - rows + 1, last + 1)]
+        )
+
+    async def committed(self) -> dict[str, list[int]]:
+        connection = await self.pipe.connect()
+        rows = await connection.fetch("select key, n from counters where n > 0")
+        await connection.close()
+        return {row["key"]: list(range(1, row["n"] + 1)) for row in rows}
