@@ -189,7 +189,7 @@ class Outbox:
         """
         return validation.differences(connection, self)
 
-    def _meet(self, connection: Connection) -> None:
+    def meet(self, connection: Connection) -> None:
         """Once per engine and schema: is this the database this outbox was configured for?"""
         translate = connection.get_execution_options().get("schema_translate_map") or {}
         schema = translate.get(self.tables.schema, self.tables.schema)

@@ -28,7 +28,7 @@ def write(connection: Connection, items: Sequence[Pending]) -> None:
     """
     _check_transaction(connection)
     for outbox, group in groupby(items, key=lambda item: item.outbox):
-        outbox._meet(connection)
+        outbox.meet(connection)
         batch = list(group)
         for item in batch:
             _resolve(item)

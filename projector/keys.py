@@ -27,3 +27,8 @@ def lease(name: str, lane: int) -> str:
 def meta(name: str) -> str:
     """Lanes and retention, for consumers."""
     return f"{name}:@meta"
+
+
+def members(name: str) -> str:
+    """The projectors that are alive."""
+    return f"{name}:@projectors"

@@ -24,6 +24,8 @@ B = TypeVar("B")
 
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
+PAGES = 8
+"""How many batches a lane publishes in a row before the others have their turn."""
 
 
 class Source(Protocol):
@@ -64,6 +66,7 @@ class Relay:
         *,
         batch: int = BATCH,
         batch_bytes: int = BATCH_BYTES,
+        pages: int = PAGES,
     ) -> None:
         self.lane = lane
         self._source = source
@@ -71,6 +74,7 @@ class Relay:
         self._resume = resume
         self._batch = batch
         self._batch_bytes = batch_bytes
+        self._pages = pages
         self._stored: str | None = None
         self._state: LaneState | None = None
 
@@ -83,10 +87,15 @@ class Relay:
         """Learn where the lane stands, from Redis, or from the database if Redis has forgotten."""
         await self._adopt(await self._sink.state(self.lane))
 
+    def skip(self, moment: Moment) -> None:
+        """Nothing of this lane was committed up to `moment`: remember that, without storing it."""
+        self._state = self.state.moved(self.state.main.opened(moment).closed())
+
     async def advance(self, moment: Moment) -> int:
         """Publish what is committed up to `moment`, taken after load(). Returns how many events.
 
-        May stop early, when the state turned out to be another one: call again.
+        Stops after some pages, so that the lanes of a process take turns, and when the state turned
+        out to be another one. Either way, call again.
         """
         main = self.state.main
         if main.upto is None:
@@ -122,7 +131,9 @@ class Relay:
     ) -> int:
         count = 0
         page = await self._read(position, topics)
-        while page.position.upto is not None:
+        for _ in range(self._pages - 1):
+            if page.position.upto is None:
+                break
             # The next page is read while this one is published.
             handled, following = await _both(
                 self._handled(moved(page.position), page.rows),

@@ -9,6 +9,7 @@ import typer
 from outbox import OutboxError
 from projector.cli.demo import demo
 from projector.cli.migrate import migrate
+from projector.cli.run import run
 from projector.errors import ProjectorError
 
 # Plain texts: errors are one line each, and no traceback shows the locals with a URL in them.
@@ -26,6 +27,7 @@ def projector() -> None:
     """Relay committed events from the outbox to Redis Streams."""
 
 
+app.command()(run)
 app.command()(migrate)
 app.command()(demo)
 

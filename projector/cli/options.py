@@ -19,6 +19,16 @@ DatabaseUrl = Annotated[
         show_default=False,
     ),
 ]
+RedisUrl = Annotated[
+    str,
+    typer.Option(
+        "--redis-url",
+        envvar="PROJECTOR_REDIS_URL",
+        metavar="URL",
+        help="redis://, rediss://, unix:// or redis+sentinel://.",
+        show_default=False,
+    ),
+]
 Name = Annotated[
     str,
     typer.Option(

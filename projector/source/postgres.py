@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from projector.errors import ProjectorError
@@ -60,6 +60,7 @@ class PostgresSource:
         self._flush = sql.FLUSH if version >= 170000 else sql.OLD_FLUSH
         self._late = sql.LATE.format(log=log)
         self._fresh = sql.FRESH.format(log=log)
+        self._waiting = sql.WAITING.format(log=log)
 
     @classmethod
     async def connect(cls, connection: Any, log: str) -> PostgresSource:
@@ -82,6 +83,14 @@ class PostgresSource:
             if not durable:
                 await self._await_flush(lsn)
         return Moment(Snapshot.parse(snapshot), next_xid)
+
+    async def waiting(self, moment: Moment, positions: Mapping[int, Position]) -> set[int]:
+        """Lanes between windows that have, or may have, something to publish up to `moment`."""
+        late = {lane for lane, at in positions.items() if late_xids(at.opened(moment))}
+        lanes, heads = list(positions), [at.head for at in positions.values()]
+        async with self._turn:
+            rows = await _fetch(self._connection, self._waiting, lanes, heads)
+        return late | {row[0] for row in rows}
 
     async def read(
         self, lane: int, position: Position, limit: int, topics: Topics = EVERY_TOPIC

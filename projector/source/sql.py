@@ -31,6 +31,13 @@ FLUSH = "select pg_logical_emit_message(false, '', '', true)"
 OLD_FLUSH = "select pg_logical_emit_message(true, '', '')"
 """The same before 17: a tiny transaction, whose commit flushes."""
 
+WAITING = """
+select lanes.lane
+  from unnest($1::int[], $2::bigint[]) as lanes(lane, head)
+ where exists (select from {log} o where o.lane = lanes.lane and o.id > lanes.head)
+"""
+"""Which lanes may have fresh rows: one cheap query for all lanes of a process."""
+
 _COLUMNS = ", ".join(
     {
         "event_id": "event_id::text",

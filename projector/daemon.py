@@ -1,0 +1,219 @@
+"""The projector: relays the lanes it holds, shares them with others, and waits outages out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from asyncpg.exceptions import InterfaceError, PostgresError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+from tenacity.wait import wait_exponential_jitter
+
+from outbox import Outbox
+from projector.lease import Leases, fair_share
+from projector.origin import FromTheStart
+from projector.position import Moment
+from projector.relay import Relay
+from projector.settings import Settings, duration
+from projector.sink.redis import RedisSink
+from projector.source.postgres import PostgresSource
+
+log = logging.getLogger("projector")
+
+OUTAGE = (RedisError, PostgresError, InterfaceError, DBAPIError, OSError, TimeoutError)
+"""What time heals: servers that are away, loading, failing over, full or read-only."""
+
+
+class Projector:
+    """Relays one outbox. `run()` until `stop()`; `drain()` publishes what is there and returns.
+
+    `redis` must not retry by itself (`Retry(NoBackoff(), 0)`): the compare decides what to repeat.
+    """
+
+    def __init__(self, engine: AsyncEngine, redis: Redis, settings: Settings) -> None:
+        self.settings = settings
+        self._engine = engine
+        self._leases = Leases(redis, settings.name, duration(settings.lease))
+        self._sink = RedisSink(redis, settings.name, settings.topology)
+        self._outbox = Outbox(
+            name=settings.name,
+            lanes=settings.lanes,
+            schema=settings.schema,
+            prefix=settings.prefix,
+        )
+        self._relays: dict[int, Relay] = {}
+        self._stopping = asyncio.Event()
+        self._turned = False
+
+    def stop(self) -> None:
+        """Finish the batch, release the lanes, and return from run(). Safe in a signal handler."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Relay until `stop()` is called. Whatever time heals is waited out."""
+        while not self._stopping.is_set():
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(OUTAGE),
+                wait=wait_exponential_jitter(initial=0.1, max=5),
+                sleep=self._pause,
+                before_sleep=_tell,
+                stop=lambda _: self._stopping.is_set(),
+            ):
+                with attempt:
+                    await self._serve()
+
+    async def drain(self) -> int:
+        """Publish everything that is committed now, on every lane that is free. How many events."""
+        async with self._source() as source:
+            await self._share(source)
+            count = 0
+            try:
+                moment = await source.look()
+                for relay in self._relays.values():
+                    while relay.state.main.base != moment:
+                        count += await relay.advance(moment)
+            finally:
+                await self._leave()
+            return count
+
+    async def _serve(self) -> None:
+        """Until stop(), or until something goes wrong. Trouble after a good turn ends the call and
+        not the attempt, so that each outage starts with the shortest back-off."""
+        self._turned = False
+        try:
+            async with self._source() as source:
+                sharing = asyncio.create_task(self._keep_sharing(source))
+                try:
+                    await self._turns(source, sharing)
+                finally:
+                    sharing.cancel()
+                    with suppress(asyncio.CancelledError, *OUTAGE):
+                        await sharing
+                    with suppress(*OUTAGE):
+                        await self._leave()
+        except OUTAGE as problem:
+            if not self._turned:
+                raise
+            log.warning("interrupted: %r", problem)
+
+    async def _turns(self, source: PostgresSource, sharing: asyncio.Task[None]) -> None:
+        busy, idle = duration(self.settings.poll_busy), duration(self.settings.poll_idle)
+        wait = busy
+        while not self._stopping.is_set():
+            if sharing.done():
+                sharing.result()
+            published = await self._turn(source)
+            self._turned = self._turned or bool(self._relays)
+            wait = busy if published else min(wait * 2, idle)
+            await self._pause(wait.total_seconds())
+
+    async def _turn(self, source: PostgresSource) -> int:
+        """One look for all lanes, then each lane that has something gets on, side by side."""
+        relays = dict(self._relays)
+        moment = await source.look()
+        between = {
+            lane: relay.state.main
+            for lane, relay in relays.items()
+            if relay.state.main.upto is None and relay.state.main.base != moment
+        }
+        waiting = await source.waiting(moment, between) if between else set()
+        for lane in between.keys() - waiting:
+            relays[lane].skip(moment)
+        behind = [r for r in relays.values() if r.state.main.base != moment or r.state.detached]
+        return sum(await _all(self._advance(relay, moment) for relay in behind))
+
+    async def _advance(self, relay: Relay, moment: Moment) -> int:
+        count = await relay.advance(moment) if relay.state.main.base != moment else 0
+        for topic in tuple(relay.state.detached):
+            if topic in relay.state.detached:
+                count += await relay.follow(topic)
+        return count
+
+    async def _keep_sharing(self, source: PostgresSource) -> None:
+        while True:
+            await self._share(source)
+            await asyncio.sleep(duration(self.settings.lease).total_seconds() / 3)
+
+    async def _share(self, source: PostgresSource) -> None:
+        """Renew our lanes, give up what is more than our share, take what is free."""
+        lanes = await self._lanes()
+        share = fair_share(len(lanes), await self._leases.join())
+        for lane in sorted(lanes, key=lambda lane: lane not in self._relays):
+            if lane not in self._relays and len(self._relays) >= share:
+                continue
+            if lane in self._relays and len(self._relays) > share:
+                del self._relays[lane]
+                await self._leases.release(lane)
+                continue
+            await self._hold(lane, source)
+
+    async def _lanes(self) -> range:
+        """As many as the database says; and, should rows lie in others, those too."""
+        highest = select(func.max(self._outbox.table.c.lane))
+        async with self._engine.begin() as connection:
+            await connection.run_sync(self._outbox.meet)
+            stray = (await connection.execute(highest)).scalar_one_or_none()
+        if stray is not None and stray >= self._outbox.lanes:
+            log.error("rows in lanes above the count are relayed too", extra={"lane": stray})
+        return range(max(self._outbox.lanes, (stray or 0) + 1))
+
+    async def _hold(self, lane: int, source: PostgresSource) -> None:
+        stored = await self._leases.hold(lane)
+        if stored is None:
+            if self._relays.pop(lane, None):
+                log.warning("lost the lease of a lane", extra={"lane": lane})
+            return
+        relay = self._relays.get(lane)
+        if relay is None:
+            relay = Relay(
+                lane,
+                source,
+                self._sink,
+                FromTheStart(source.origin),
+                batch=self.settings.batch,
+                batch_bytes=self.settings.batch_bytes,
+            )
+            await relay.load()
+            self._relays[lane] = relay
+
+    async def _leave(self) -> None:
+        for lane in list(self._relays):
+            del self._relays[lane]
+            await self._leases.release(lane)
+        await self._leases.leave()
+
+    @asynccontextmanager
+    async def _source(self) -> AsyncIterator[PostgresSource]:
+        """A connection of its own for the hot path, raw: SQLAlchemy's rows cost several times."""
+        log_table = self._engine.dialect.identifier_preparer.format_table(self._outbox.table)
+        async with self._engine.connect() as connection:
+            raw: Any = (await connection.get_raw_connection()).driver_connection
+            yield await PostgresSource.connect(raw, log_table)
+
+    async def _pause(self, seconds: float) -> None:
+        """A sleep that stop() ends."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+def _tell(attempt: RetryCallState) -> None:
+    problem = attempt.outcome and attempt.outcome.exception()
+    log.warning("waiting out an outage: %s", problem, extra={"attempt": attempt.attempt_number})
+
+
+async def _all(awaitables: Iterable[Awaitable[int]]) -> list[int]:
+    """Each to its end; then the first error, if any."""
+    counts = []
+    for result in await asyncio.gather(*awaitables, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        counts.append(result)
+    return counts

@@ -1,0 +1,142 @@
+"""`projector run` as a process: killed, stopped, doubled, cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from support.lanes import Pipeline, Writers, pipeline
+
+from projector import keys
+
+
+@contextmanager
+def projector(pipe: Pipeline, redis_url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A real process; killed at the end if it still runs."""
+    database = pipe.database.render_as_string(hide_password=False)
+    urls = {"PROJECTOR_DATABASE_URL": database, "PROJECTOR_REDIS_URL": redis_url}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "projector", "run", "--name", pipe.name, *options],
+        env={**os.environ, **urls, "PROJECTOR_LANES": str(pipe.outbox.lanes)},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.communicate()
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not come to pass")
+        await asyncio.sleep(0.01)
+
+
+async def test_a_projector_that_is_killed_all_the_time(database, redis_url):
+    """SIGKILL at random moments, another batch size each time: every event once, in order."""
+    chance = random.Random(7)
+    async with pipeline(database, redis_url, lanes=2) as pipe:
+        writers = Writers(pipe, seed=7)
+        await writers.prepare()
+        stop = asyncio.Event()
+        writing = asyncio.create_task(writers.run(8, stop))
+        for _ in range(5):
+            batch = str(chance.choice([1, 10, 1000]))
+            with projector(pipe, redis_url, "--batch", batch, "--lease", "0.3") as process:
+                await eventually(partial(moved, pipe, await pipe.seqs()))
+                await asyncio.sleep(chance.random() * 0.2)
+                process.kill()
+        stop.set()
+        await writing
+        committed = await writers.committed()
+        with projector(pipe, redis_url, "--lease", "0.3"):
+            await eventually(lambda: same(pipe, committed))
+
+
+async def moved(pipe: Pipeline, before: dict[str, list[int]]) -> bool:
+    return await pipe.seqs() != before
+
+
+async def same(pipe: Pipeline, committed: dict[str, list[int]]) -> bool:
+    return await pipe.seqs() == committed
+
+
+async def test_sigterm_ends_it_at_once_and_frees_the_lanes(database, redis_url):
+    """Exit code 0 within seconds, and no lease is left behind."""
+    async with pipeline(database, redis_url) as pipe:
+        with projector(pipe, redis_url) as process:
+            await eventually(lambda: held(pipe, 0))
+            process.terminate()
+            assert process.wait(5) == 0
+        assert not await held(pipe, 0)
+
+
+async def held(pipe: Pipeline, lane: int) -> bool:
+    return await pipe.redis.exists(keys.lease(pipe.name, lane)) == 1
+
+
+async def test_two_projectors_share_the_lanes(database, redis_url):
+    """Half each; when one is killed, the other takes over within the lease."""
+    async with pipeline(database, redis_url, lanes=4) as pipe:
+
+        async def holders() -> list[str]:
+            names = [keys.lease(pipe.name, lane) for lane in range(4)]
+            found = [token for token in await pipe.redis.mget(names) if token]
+            return sorted(token.decode().split(":")[1] for token in found)
+
+        with projector(pipe, redis_url, "--lease", "0.6") as one:
+            await eventually(lambda: equal(holders(), [str(one.pid)] * 4))
+            with projector(pipe, redis_url, "--lease", "0.6") as two:
+                both = sorted([str(one.pid), str(two.pid)] * 2)
+                await eventually(lambda: equal(holders(), both))
+                two.kill()
+                await eventually(lambda: equal(holders(), [str(one.pid)] * 4))
+
+
+async def equal(found: Awaitable[list[str]], expected: list[str]) -> bool:
+    return await found == expected
+
+
+async def test_a_frozen_projector_does_no_harm(database, redis_url):
+    """SIGSTOP, a successor takes over, SIGCONT: each event once, in order."""
+    async with pipeline(database, redis_url) as pipe:
+        connection = await pipe.connect()
+        with projector(pipe, redis_url, "--lease", "0.5") as frozen:
+            for seq in range(1, 51):
+                await pipe.write(connection, "k", seq)
+            await eventually(lambda: same(pipe, {"k": list(range(1, 51))}))
+            frozen.send_signal(signal.SIGSTOP)
+            for seq in range(51, 101):
+                await pipe.write(connection, "k", seq)
+            with projector(pipe, redis_url, "--lease", "0.5"):
+                await eventually(lambda: same(pipe, {"k": list(range(1, 101))}))
+                frozen.send_signal(signal.SIGCONT)
+                for seq in range(101, 151):
+                    await pipe.write(connection, "k", seq)
+                await eventually(lambda: same(pipe, {"k": list(range(1, 151))}))
+        await connection.close()
+
+
+async def test_once_publishes_what_is_there_and_exits(database, redis_url):
+    """For cron and for tests."""
+    async with pipeline(database, redis_url) as pipe:
+        connection = await pipe.connect()
+        for seq in range(1, 11):
+            await pipe.write(connection, "k", seq)
+        with projector(pipe, redis_url, "--once", "--batch", "3") as process:
+            assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await pipe.seqs() == {"k": list(range(1, 11))}
+        await connection.close()
