@@ -6,6 +6,9 @@ nothing at the top that SQLAlchemy alone would not, and alembic itself only when
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, PrimaryKeyConstraint, Table
@@ -20,6 +23,16 @@ if TYPE_CHECKING:
     from alembic.operations.ops import CreateTableOp, ExecuteSQLOp, UpgradeOps
     from alembic.runtime.plugins import Plugin
     from alembic.util import PriorityDispatchResult
+
+
+class _PluginModule(ModuleType):
+    """Until 1.20.0 Alembic iterates over the module that an entry point names, and else fails."""
+
+    def __iter__(self) -> Iterator[ModuleType]:
+        yield self
+
+
+sys.modules[__name__].__class__ = _PluginModule
 
 Place = tuple[str | None, str]
 """A table's schema (None: the connection's own) and name."""

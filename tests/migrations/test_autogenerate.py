@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import alembic
 import pytest
-from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
+from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect
 
@@ -21,7 +22,7 @@ from projector import migration
 ENV = """
 from alembic import context
 from sqlalchemy import create_engine
-from models import events, metadata
+from models import metadata
 
 with create_engine({url!r}).connect() as connection:
     context.configure(connection=connection, target_metadata=metadata, {options})
@@ -65,8 +66,11 @@ Snapshot = Callable[..., list[tuple[object, ...]]]
 class Project:
     """A directory with an Alembic environment, worked on with the alembic command."""
 
-    def __init__(self, folder: Path, url: str, options: str, metadata: str, outbox: str) -> None:
+    def __init__(
+        self, folder: Path, engine: Engine, options: str, metadata: str, outbox: str
+    ) -> None:
         self.folder = folder
+        url = engine.url.render_as_string(hide_password=False)
         self.versions = folder / "scripts" / "versions"
         self.versions.mkdir(parents=True)
         template = Path(alembic.__file__).parent / "templates/generic/script.py.mako"
@@ -94,8 +98,7 @@ class Project:
 
 def round_trip(engine: Engine, folder: Path, case: tuple[str, str, str], snapshot: Snapshot) -> str:
     """Generate, upgrade, generate nothing more, and go back; returns what was generated."""
-    url = engine.url.render_as_string(hide_password=False)
-    project = Project(folder, url, *case)
+    project = Project(folder, engine, *case)
     events = project.outbox()
     project.alembic("revision", "--autogenerate", "-m", "outbox")
     project.alembic("upgrade", "head")
@@ -167,16 +170,20 @@ def test_tables_that_only_look_like_ours_are_yours(engine: Engine) -> None:
     assert dropped == {"outbox_version"} | expected
 
 
-def test_taking_the_outbox_out_can_be_undone(postgres_engine: Engine) -> None:
-    """The downgrade of a revision that drops the tables makes them again, and can be imported."""
-    events = Outbox(name="shop")
-    events.metadata.create_all(postgres_engine)
-    with postgres_engine.connect() as connection:
-        context = MigrationContext.configure(connection)
-        script = produce_migrations(context, MetaData())
-        assert script.downgrade_ops is not None
-        source = render_python_code(script.downgrade_ops, migration_context=context)
-    assert "'xid', outbox.types.XID8()" in source
+def test_taking_the_outbox_out_can_be_undone(
+    postgres_engine: Engine, tmp_path: Path, snapshot: Snapshot
+) -> None:
+    """The downgrade of a revision that drops the tables makes them again, types and all."""
+    project = Project(tmp_path / "project", postgres_engine, "", "", "")
+    project.outbox().metadata.create_all(postgres_engine)
+    before = snapshot(postgres_engine)
+    models = project.folder / "models.py"
+    models.write_text("from sqlalchemy import MetaData\nmetadata = MetaData()\n")
+    project.alembic("revision", "--autogenerate", "-m", "no outbox")
+    project.alembic("upgrade", "head")
+    assert snapshot(postgres_engine) == []
+    project.alembic("downgrade", "base")
+    assert snapshot(postgres_engine) == before
 
 
 def test_other_tables_in_our_schema_are_not_touched(postgres_engine: Engine) -> None:
@@ -205,28 +212,28 @@ def test_a_missing_column_of_ours_is_generated_in_our_schema(postgres_engine: En
     assert (diff[0], diff[1], diff[2], diff[3].name) == ("add_column", "events", "outbox", "tenant")
 
 
-def test_your_own_filters_and_renderers_stay(postgres_engine: Engine) -> None:
-    """include_name and render_item of an env.py are asked as ever."""
-    asked: list[str] = []
+def test_your_own_renderers_stay(postgres_engine: Engine, tmp_path: Path) -> None:
+    """A render_item of your env.py has the first word, also about our types."""
+    mine = "lambda kind, item, context: type(item).__name__ == 'XID8' and 'mine.Type()'"
+    project = Project(tmp_path / "project", postgres_engine, f"render_item={mine}", "", "")
+    project.alembic("revision", "--autogenerate", "-m", "outbox")
+    assert "'xid', mine.Type()" in project.generated()
 
-    def render_item(kind: str, item: object, _: object) -> str | bool:
-        asked.append(kind)
-        return "mine.Type()" if type(item).__name__ == "XID8" else False
 
-    events = Outbox(name="shop")
-    with postgres_engine.connect() as connection:
-        options = {
-            "render_item": render_item,
-            "include_name": lambda *a: asked.append(a[1]) or True,
-        }
-        context = MigrationContext.configure(connection, opts=options)
-        script = produce_migrations(context, events.metadata)
-        assert script.upgrade_ops is not None
-        source = render_python_code(
-            script.upgrade_ops, render_item=render_item, migration_context=context
-        )
-    assert "'xid', mine.Type()" in source
-    assert {"type", "schema"} <= set(asked)
+def test_your_own_filters_stay(engine: Engine) -> None:
+    """An include_name of your env.py is asked as ever."""
+    yours = MetaData()
+    Table("yours", yours, Column("id", Integer, primary_key=True))
+    yours.create_all(engine)
+    assert len(diffs(engine, MetaData())) == 1
+    assert diffs(engine, MetaData(), include_name=lambda name, *_: name != "yours") == []
+
+
+def test_older_alembics_can_load_the_plugin() -> None:
+    """Before 1.20.1, Alembic iterates over what an entry point names, and expects modules."""
+    (entry_point,) = [e for e in entry_points(group="alembic.plugins") if "oncebox" in e.name]
+    (module,) = entry_point.load()
+    assert module is sys.modules["outbox.autogenerate"]
 
 
 def test_importing_alembic_stays_light() -> None:
