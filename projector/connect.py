@@ -24,11 +24,16 @@ class BadUrl(ProjectorError):
 
 
 def engine_of(url: str) -> AsyncEngine:
-    """An engine for the projector, whatever PostgreSQL driver the URL names."""
+    """An engine for the projector: asyncpg or aiosqlite, whatever driver the URL names."""
     parsed = make_url(url)
-    if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise BadUrl(url, "the projector relays from PostgreSQL")
-    return create_async_engine(parsed.set(drivername="postgresql+asyncpg"), pool_pre_ping=True)
+    drivers = {"postgresql": "asyncpg", "postgres": "asyncpg", "sqlite": "aiosqlite"}
+    backend = parsed.drivername.partition("+")[0]
+    if backend not in drivers:
+        raise BadUrl(url, "the projector relays from PostgreSQL or SQLite")
+    dialect = "sqlite" if backend == "sqlite" else "postgresql"
+    return create_async_engine(
+        parsed.set(drivername=f"{dialect}+{drivers[backend]}"), pool_pre_ping=True
+    )
 
 
 def redis_of(url: str) -> Redis:

@@ -24,11 +24,17 @@ from projector.position import Moment
 from projector.relay import Relay
 from projector.settings import Settings, duration
 from projector.sink.redis import RedisSink
-from projector.source.postgres import PostgresSource
+from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
+from projector.source.sqlite import SqliteSource
 
 log = logging.getLogger("projector")
 
-OUTAGE = (RedisError, PostgresError, InterfaceError, DBAPIError, OSError, TimeoutError)
+AnySource = PostgresSource | SqliteSource
+
+OUTAGE = (
+    *(RedisError, PostgresError, InterfaceError, DBAPIError, OSError, TimeoutError),
+    *(NotPrimary, TimelineChanged),
+)
 """What time heals: servers that are away, loading, failing over, full or read-only."""
 
 
@@ -104,7 +110,7 @@ class Projector:
                 raise
             log.warning("interrupted: %r", problem)
 
-    async def _turns(self, source: PostgresSource, sharing: asyncio.Task[None]) -> None:
+    async def _turns(self, source: AnySource, sharing: asyncio.Task[None]) -> None:
         busy, idle = duration(self.settings.poll_busy), duration(self.settings.poll_idle)
         wait = busy
         while not self._stopping.is_set():
@@ -115,7 +121,7 @@ class Projector:
             wait = busy if published else min(wait * 2, idle)
             await self._pause(wait.total_seconds())
 
-    async def _turn(self, source: PostgresSource) -> int:
+    async def _turn(self, source: AnySource) -> int:
         """One look for all lanes, then each lane that has something gets on, side by side."""
         relays = dict(self._relays)
         moment = await source.look()
@@ -137,12 +143,12 @@ class Projector:
                 count += await relay.follow(topic)
         return count
 
-    async def _keep_sharing(self, source: PostgresSource) -> None:
+    async def _keep_sharing(self, source: AnySource) -> None:
         while True:
             await self._share(source)
             await asyncio.sleep(duration(self.settings.lease).total_seconds() / 3)
 
-    async def _share(self, source: PostgresSource) -> None:
+    async def _share(self, source: AnySource) -> None:
         """Renew our lanes, give up what is more than our share, take what is free."""
         lanes = await self._lanes()
         share = fair_share(len(lanes), await self._leases.join())
@@ -165,7 +171,7 @@ class Projector:
             log.error("rows in lanes above the count are relayed too", extra={"lane": stray})
         return range(max(self._outbox.lanes, (stray or 0) + 1))
 
-    async def _hold(self, lane: int, source: PostgresSource) -> None:
+    async def _hold(self, lane: int, source: AnySource) -> None:
         stored = await self._leases.hold(lane)
         if stored is None:
             if self._relays.pop(lane, None):
@@ -191,12 +197,16 @@ class Projector:
         await self._leases.leave()
 
     @asynccontextmanager
-    async def _source(self) -> AsyncIterator[PostgresSource]:
-        """A connection of its own for the hot path, raw: SQLAlchemy's rows cost several times."""
-        log_table = self._engine.dialect.identifier_preparer.format_table(self._outbox.table)
+    async def _source(self) -> AsyncIterator[AnySource]:
+        """A connection of its own, and with asyncpg a raw one: SQLAlchemy's rows cost several
+        times as much."""
+        dialect, table = self._engine.dialect, self._outbox.table
         async with self._engine.connect() as connection:
+            if dialect.name == "sqlite":
+                yield SqliteSource(connection, table)
+                return
             raw: Any = (await connection.get_raw_connection()).driver_connection
-            yield await PostgresSource.connect(raw, log_table)
+            yield await PostgresSource.connect(raw, dialect.identifier_preparer.format_table(table))
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that stop() ends."""
