@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
 from outbox import Outbox
+from projector.errors import ProjectorError
 from projector.lease import Leases, fair_share
 from projector.origin import FromTheStart
 from projector.position import Moment
@@ -187,7 +188,12 @@ class Projector:
                 batch=self.settings.batch,
                 batch_bytes=self.settings.batch_bytes,
             )
-            await relay.load()
+            try:
+                await relay.load()
+            except ProjectorError as problem:
+                # Time does not heal this. Others lanes go on; the lane is tried again in a while.
+                log.error("a lane stands still: %s", problem, extra={"lane": lane})
+                return
             self._relays[lane] = relay
 
     async def _leave(self) -> None:

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from projector.errors import ProjectorError
+from projector.lane import LaneState
 from projector.position import Origin, Position
 
 
@@ -39,3 +40,13 @@ class FromTheStart:
 
     async def topic(self, _: int, __: str) -> Position:
         return start(self.origin)
+
+    async def fit(self, lane: int, state: LaneState) -> LaneState:
+        stored = state.main.origin
+        if stored == self.origin:
+            return state
+        if stored.system != self.origin.system:
+            raise OtherDatabase(lane, stored, self.origin)
+        # A promotion: commits that the old primary had and this one has not may have given their
+        # ids and xids to others.
+        return LaneState(start(self.origin))

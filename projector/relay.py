@@ -53,6 +53,9 @@ class Resume(Protocol):
     async def topic(self, lane: int, topic: str) -> Position:
         """The same for one topic whose stream was lost."""
 
+    async def fit(self, lane: int, state: LaneState) -> LaneState:
+        """The stored state, as it holds on the database that answers now; raises if none does."""
+
 
 class Relay:
     """One lane. Not safe for concurrent use; two relays of one lane do no harm, but work twice."""
@@ -185,7 +188,7 @@ class Relay:
     async def _adopt(self, stored: str) -> None:
         self._stored = stored
         if stored:
-            self._state = LaneState.parse(stored)
+            self._state = await self._resume.fit(self.lane, LaneState.parse(stored))
         else:
             self._state = LaneState(await self._resume.lane(self.lane))
 

@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, make_url
 from outbox import Outbox
 from outbox.keys import lane_of
 from projector import keys
-from projector.position import Position
+from projector.origin import FromTheStart
 from projector.relay import Relay
 from projector.sink.redis import RedisSink, Stream
 from projector.source.postgres import PostgresSource
@@ -34,19 +34,6 @@ def client(url: str) -> Redis:
     return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
 
 
-class FromTheStart:
-    """Without checkpoints, a lane that Redis forgot starts over."""
-
-    def __init__(self, source: PostgresSource) -> None:
-        self.source = source
-
-    async def lane(self, lane: int) -> Position:
-        return Position(self.source.origin, epoch=uuid4().hex[:8])
-
-    async def topic(self, lane: int, topic: str) -> Position:
-        return await self.lane(lane)
-
-
 class Pipeline:
     """An outbox in an empty database, a source, a sink, and relays made when asked for."""
 
@@ -56,20 +43,34 @@ class Pipeline:
         self.name = f"t{uuid4().hex[:10]}"
         self.outbox = Outbox(name=self.name, lanes=lanes)
         self.topology: dict[str, Stream] = {}
+        self._opened: list[Any] = []
 
     async def start(self) -> None:
         sync = create_engine(self.database.set(drivername="postgresql+psycopg"))
         self.outbox.metadata.create_all(sync)
         sync.dispose()
-        self.source = await PostgresSource.connect(await self.connect(), "outbox")
+        await self.reconnect()
+
+    async def reconnect(self, kind: type[PostgresSource] = PostgresSource) -> None:
+        """A new source, as after an outage. Relays made before keep the old one."""
+        self.source = await kind.connect(await self.connect(), "outbox")
 
     async def connect(self) -> Any:
+        """Closed with the pipeline, if not before."""
         url = self.database.set(drivername="postgresql").render_as_string(hide_password=False)
-        return await asyncpg.connect(url)
+        connection = await asyncpg.connect(url)
+        self._opened.append(connection)
+        return connection
+
+    async def begin(self) -> Any:
+        """An open transaction that has its xid, and has written nothing."""
+        connection = await self.connect()
+        await connection.execute("begin; select pg_current_xact_id()")
+        return connection
 
     def relay(self, lane: int = 0, **options: Any) -> Relay:
         sink = RedisSink(self.redis, self.name, self.topology)
-        return Relay(lane, self.source, sink, FromTheStart(self.source), **options)
+        return Relay(lane, self.source, sink, FromTheStart(self.source.origin), **options)
 
     async def loaded(self, lane: int = 0, **options: Any) -> Relay:
         relay = self.relay(lane, **options)
@@ -92,8 +93,18 @@ class Pipeline:
                 found[entry[b"subject"].decode()].append(int(entry[b"sequence"]))
         return dict(found)
 
+    async def settle(self, relay: Relay) -> None:
+        """Turns until nothing moves: the lane, then the topics that were detached from it."""
+        before = None
+        while before != (before := str(relay.state)):
+            await self.turn(relay)
+            for topic in tuple(relay.state.detached):
+                await relay.follow(topic)
+
     async def close(self) -> None:
-        await self.source._connection.close()
+        for connection in self._opened:
+            if not connection.is_closed():
+                connection.terminate()  # whatever state it or its server is in
         await self.redis.aclose()
 
 
