@@ -45,8 +45,7 @@ def setup(plugin: Plugin) -> None:
     add = plugin.add_autogenerate_comparator
     add(_prepare, "schema", "oncebox", priority=first)
     add(_rewrite, "autogenerate", "oncebox", priority=last)
-    # Alembic knows nothing of variants of a primary key: on SQLite ids are right as they are.
-    add(_leave_ids_alone, "column", "types", qualifier="sqlite", priority=first)
+    # Alembic would ask SQLite for an IDENTITY, which it does not have.
     add(_leave_ids_alone, "column", "server_default", qualifier="sqlite", priority=first)
 
 
@@ -61,7 +60,9 @@ def _prepare(
     ours = _our_places(context)
     # Without include_schemas, Alembic would not find our tables in their schema, and would create
     # them again with each revision. We look there too, but at our own tables only.
-    added = ({schema for schema, _ in ours} - schemas) & set(context.inspector.get_schema_names())
+    added = {schema for schema, _ in ours} - schemas
+    if added:
+        added &= set(context.inspector.get_schema_names())
     schemas |= added
     managed = _managed_places(context, schemas)
 
