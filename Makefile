@@ -22,9 +22,9 @@ test: test-current test-oldest
 test-current: .venv/.ready
 	$(RUN) pytest $(PYTEST_ARGS)
 
-# The oldest of everything supported that wheels still offer: SQLAlchemy 2.0, PostgreSQL 16.
+# The oldest SQLAlchemy and Alembic that pyproject.toml allows, and the oldest PostgreSQL in a wheel.
 test-oldest: .venv-oldest/.ready
-	ONCEBOX_POSTGRES=16 .venv-oldest/bin/python -m pytest $(PYTEST_ARGS) tests/integration
+	ONCEBOX_POSTGRES=16 .venv-oldest/bin/python -m pytest $(PYTEST_ARGS) tests/integration tests/migrations
 
 check: lint test
 
@@ -45,7 +45,7 @@ bench: .venv/.ready
 
 .venv-oldest/.ready: pyproject.toml
 	@$(call venv,.venv-oldest)
-	.venv-oldest/bin/python $(PIP_INSTALL) -e '.[dev]' 'sqlalchemy[asyncio]<2.1'
+	.venv-oldest/bin/python $(PIP_INSTALL) -e '.[dev]' 'sqlalchemy[asyncio]==2.0.43' 'alembic==1.18.0'
 	@touch $@
 
 # One line for each thing that can be missing on a fresh machine.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from outbox import codec
-from outbox.errors import InvalidField
+from outbox.errors import InvalidField, NotDecodable, NotEncodable
 
 if TYPE_CHECKING:
     from outbox.event import Event
@@ -33,8 +35,11 @@ def join_headers(own: Mapping[str, str | None], rest: str | bytes | None) -> dic
     if rest is None:
         return fields
     raw = rest.encode() if isinstance(rest, str) else rest
-    own_names: dict[str, str] = codec.decode(raw, codec.JSON, dict[str, str])
-    return fields | own_names
+    try:
+        others: dict[str, str] = codec.decode(raw, codec.JSON, dict[str, str])
+    except NotDecodable as exc:
+        raise InvalidField("headers", exc.problem) from exc
+    return fields | others
 
 
 def export(event: Event[Any]) -> dict[str, Any]:
@@ -60,21 +65,20 @@ def export(event: Event[Any]) -> dict[str, Any]:
     }
 
 
-def fields_of(cloudevent: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(cloudevent: Mapping[str, Any], topic: str | None = None) -> dict[str, Any]:
     """The arguments that make an Event of a CloudEvents JSON object."""
-    deliver_at = cloudevent.get("deliverat")
+    source, identity = _required(cloudevent, "source"), _required(cloudevent, "id")
+    time = partial(_parsed, cloudevent, parse=datetime.fromisoformat)
     return {
         "type": _required(cloudevent, "type"),
-        "topic": _required(cloudevent, "topic"),
+        "topic": topic or _required(cloudevent, "topic"),
         "key": _required(cloudevent, "subject"),
-        "source": _required(cloudevent, "source"),
-        "event_id": _parsed("id", UUID, _required(cloudevent, "id")),
-        "time": _parsed("time", datetime.fromisoformat, _required(cloudevent, "time")),
-        "seq": _parsed("sequence", int, cloudevent["sequence"])
-        if "sequence" in cloudevent
-        else None,
+        "source": source,
+        "event_id": _uuid(source, identity),
+        "time": time("time"),
+        "seq": _parsed(cloudevent, "sequence", _sequence),
         "headers": join_headers(cloudevent, cloudevent.get("headers")),
-        "deliver_at": None if deliver_at is None else datetime.fromisoformat(deliver_at),
+        "deliver_at": time("deliverat"),
         "content_type": cloudevent.get("datacontenttype", codec.JSON),
         "data": _raw(cloudevent),
     }
@@ -87,16 +91,35 @@ def _stamp(moment: datetime) -> str:
 def _data(event: Event[Any]) -> dict[str, Any]:
     """JSON stays readable where it comes back as the same bytes; all else goes as base64."""
     if codec.is_json(event.content_type):
-        value = event.decode()
-        if codec.encode(value)[0] == event.raw:
-            return {"data": value}
+        with suppress(NotDecodable, NotEncodable):
+            value = event.decode()
+            if codec.encode(value)[0] == event.raw:
+                return {"data": value}
     return {"data_base64": base64.b64encode(event.raw).decode()}
 
 
 def _raw(cloudevent: Mapping[str, Any]) -> bytes:
     if "data_base64" in cloudevent:
-        return base64.b64decode(cloudevent["data_base64"])
-    return codec.encode(cloudevent.get("data"))[0]
+        raw: bytes = _parsed(cloudevent, "data_base64", partial(base64.b64decode, validate=True))
+        return raw
+    data = cloudevent.get("data")
+    if isinstance(data, str) and not codec.is_json(cloudevent.get("datacontenttype", codec.JSON)):
+        return data.encode()  # a text of another kind stands as it is
+    return codec.encode(data)[0]
+
+
+def _uuid(source: str, identity: str) -> UUID:
+    """Ours are UUIDs; from those of others, the same one is made each time."""
+    try:
+        return UUID(identity)
+    except (TypeError, ValueError, AttributeError):
+        return uuid5(NAMESPACE_URL, f"{source}#{identity}")
+
+
+def _sequence(value: Any) -> int:
+    if isinstance(value, float):
+        raise ValueError("not a whole number")
+    return int(value)
 
 
 def _required(cloudevent: Mapping[str, Any], field: str) -> Any:
@@ -106,8 +129,9 @@ def _required(cloudevent: Mapping[str, Any], field: str) -> Any:
     return value
 
 
-def _parsed(field: str, parse: Any, value: Any) -> Any:
+def _parsed(cloudevent: Mapping[str, Any], field: str, parse: Callable[[Any], Any]) -> Any:
+    value = cloudevent.get(field)
     try:
-        return parse(value)
-    except (TypeError, ValueError, AttributeError) as exc:
+        return None if value is None else parse(value)
+    except (TypeError, ValueError, AttributeError, NotDecodable) as exc:
         raise InvalidField(field, f"{value!r} does not parse: {exc}") from exc

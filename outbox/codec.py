@@ -1,12 +1,13 @@
 """Data to bytes and back. Data is encoded once, at the call; the stream carries the same bytes.
 
-JSON as msgspec writes it: UUID, Decimal and datetime as strings, an Enum as its value. Two things
-to know: a float that is NaN or infinite becomes null, and a naive datetime stays naive.
+JSON as msgspec writes it: UUID, Decimal and datetime as strings, an Enum as its value. A naive
+datetime stays naive. What JSON would lose is refused: NaN, infinities, and private fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -33,10 +34,12 @@ def encode(data: object, content_type: str | None = None) -> tuple[bytes, str]:
     if content_type is not None and not is_json(content_type):
         raise InvalidField("content_type", f"{content_type!r} needs data given as bytes")
     try:
-        return _encoder.encode(data), content_type or JSON
+        raw = _encoder.encode(data)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as exc:
         path, problem = _culprit(data, "$") or ("$", str(exc))
         raise NotEncodable(path, problem) from exc
+    _refuse_losses(data, raw)
+    return raw, content_type or JSON
 
 
 def decode(raw: bytes, content_type: str, wanted: Any = Any) -> Any:
@@ -49,7 +52,7 @@ def decode(raw: bytes, content_type: str, wanted: Any = Any) -> Any:
         if _is_pydantic(wanted):
             return wanted.model_validate_json(raw)
         return _decoder(wanted).decode(raw)
-    except ValueError as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise NotDecodable(_name(wanted), str(exc)) from exc
 
 
@@ -57,14 +60,8 @@ def type_of(data: object) -> Any:
     """The type that decoding must ask for to get a value like `data` back."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes
-    kind = type(data)
-    structured = (
-        dataclasses.is_dataclass(data)
-        or isinstance(data, msgspec.Struct)
-        or hasattr(kind, "__attrs_attrs__")
-        or _is_pydantic(kind)
-    )
-    return kind if structured else Any
+    plain = type(data) in (dict, list, str, int, float, bool, type(None))
+    return Any if plain else type(data)
 
 
 def _is_pydantic(wanted: object) -> bool:
@@ -78,7 +75,7 @@ def _is_pydantic(wanted: object) -> bool:
 
 def _to_json(value: Any) -> Any:
     if _is_pydantic(type(value)):
-        return msgspec.Raw(value.model_dump_json().encode())
+        return msgspec.Raw(value.model_dump_json(by_alias=True, round_trip=True).encode())
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
@@ -94,6 +91,24 @@ _encoder = msgspec.json.Encoder(enc_hook=_to_json)
 @lru_cache(maxsize=512)
 def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(wanted, dec_hook=_from_json)
+
+
+def _refuse_losses(data: object, raw: bytes) -> None:
+    """NaN and infinities would silently become null, and private fields be left out."""
+    if b"null" in raw and (path := _lossy_float(data, "$")):
+        raise NotEncodable(path, "JSON has neither NaN nor infinities")
+    for name in _field_names(type(data)):
+        if name.startswith("_"):
+            raise NotEncodable(f"$.{name}", "private fields are not encoded")
+
+
+def _lossy_float(value: object, path: str) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    for step, child in _children(value):
+        if found := _lossy_float(child, path + step):
+            return found
+    return None
 
 
 def _culprit(value: object, path: str, depth: int = 0) -> tuple[str, str] | None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from sqlalchemy import Table, inspect
 from sqlalchemy import event as sa_event
-from sqlalchemy import inspect
-from sqlalchemy.orm import Session, object_session
+from sqlalchemy.orm import InstanceState, Session
 
-from outbox.errors import InvalidField
+from outbox.errors import InvalidField, SessionNotUsable
 from outbox.event import Event
 from outbox.keys import Key
 from outbox.outbox import METADATA_KEY, Outbox
-from outbox.pending import OnDuplicate, Pending
+from outbox.pending import OnDuplicate, Pending, buffer_of
 from outbox.versions import Auto, check_version_column
-
-if TYPE_CHECKING:
-    from sqlalchemy import MetaData
-
-T = TypeVar("T")
 
 _HELD = "_oncebox_held"
 
@@ -33,56 +28,66 @@ class Emits:
                   none on delete
     `__outbox__`  the outbox (default: the one made with this class's MetaData)
 
-    An object that is in no session yet keeps its events until it is added to one; if that
-    transaction rolls back, the object has them again, so that adding it anew emits them.
+    An object that is not in the database yet keeps its events: until it is added to a session, and
+    again when that transaction rolls back or the object is expunged, so that adding it anew emits
+    them. `session.merge` and the bulk methods make copies that know nothing of the original's
+    events: add the object itself, or emit on what merge returns.
     """
 
     __topic__: ClassVar[str]
     __seq__: ClassVar[Auto | Literal["version"] | None] = None
     __outbox__: ClassVar[Outbox]
-    if TYPE_CHECKING:
-        metadata: ClassVar[MetaData]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not sa_event.contains(Session, "after_attach", _after_attach):
             sa_event.listen(Session, "after_attach", _after_attach)
+            sa_event.listen(Session, "pending_to_transient", _pending_to_transient)
 
     def emit(
         self,
         type: str,
-        data: T = None,  # type: ignore[assignment]  # without data, T is None
+        data: Any = None,
         *,
         topic: str | None = None,
         key: Key | None = None,
-        seq: int | Auto | Literal["version"] | None = None,
+        seq: int | Auto | Literal["version", "class"] | None = "class",
         headers: Mapping[str, str] | None = None,
         deliver_at: datetime | None = None,
         on_duplicate: OnDuplicate = "error",
-    ) -> Event[T]:
-        """Emit an event about this object, in the transaction of the session that has it."""
-        outbox = _outbox_of(self)
-        seq = self.__seq__ if seq is None else seq
-        versioned = seq == "version"
-        if versioned:
+    ) -> Event[Any]:
+        """Emit an event about this object, in the transaction of the session that has it.
+
+        `seq="class"` takes what `__seq__` says.
+        """
+        state: InstanceState[Any] = inspect(self)
+        if state.detached:
+            raise SessionNotUsable(
+                f"this {self.__class__.__name__} is detached; add it to one first"
+            )
+        seq = self.__seq__ if seq == "class" else seq
+        version_of = None
+        if seq == "version":
             check_version_column(self.__class__)
-        made = outbox.make(
+            if deliver_at is not None:
+                raise InvalidField("deliver_at", "a delayed event cannot carry a version")
+            seq, version_of = None, self
+        made = Event(
             type,
-            topic=topic or _topic_of(self),
+            topic=_topic_of(self) if topic is None else topic,
             key=self if key is None else key,
             data=data,
-            seq=None if versioned else seq,
+            seq=seq,
             headers=headers,
             deliver_at=deliver_at,
         )
-        if versioned and deliver_at is not None:
-            raise InvalidField("deliver_at", "a delayed event cannot carry a version")
-        held = Held(made, on_duplicate, self if versioned else None)
-        session = object_session(self)
-        if session is None:
-            _hold(self, held)
+        outbox = _outbox_of(self)
+        outbox.adopt(made)
+        home = None if state.persistent else self
+        if state.session is None:
+            _hold(self, Held(made, on_duplicate, version_of))
         else:
-            outbox.keep(session, made, on_duplicate, held.version_of)
+            outbox.keep(state.session, made, on_duplicate, version_of, home)
         return made
 
     def _take_back(self, item: Pending) -> None:
@@ -103,9 +108,20 @@ def _hold(instance: Emits, held: Held) -> None:
 
 def _after_attach(session: Session, instance: object) -> None:
     """An object with events of its own entered a session: they are the transaction's now."""
+    if not isinstance(instance, Emits) or not session.is_active:
+        return  # a session that must be rolled back will expunge the object again
+    held: list[Held] = instance.__dict__.get(_HELD, [])
+    while held:
+        event, on_duplicate, version_of = held[0]
+        _outbox_of(instance).keep(session, event, on_duplicate, version_of, home=instance)
+        del held[0]
+
+
+def _pending_to_transient(session: Session, instance: object) -> None:
+    """A new object left the session unflushed: expunged, orphaned or rolled back."""
     if isinstance(instance, Emits):
-        for event, on_duplicate, version_of in instance.__dict__.pop(_HELD, ()):
-            _outbox_of(instance).keep(session, event, on_duplicate, version_of, home=instance)
+        for item in buffer_of(session).withdraw(instance):
+            instance._take_back(item)
 
 
 def _topic_of(instance: Emits) -> str:
@@ -114,9 +130,9 @@ def _topic_of(instance: Emits) -> str:
 
 
 def _outbox_of(instance: Emits) -> Outbox:
-    outbox: Outbox | None = getattr(instance, "__outbox__", None) or instance.metadata.info.get(
-        METADATA_KEY
-    )
+    table = inspect(instance.__class__).local_table
+    shared = table.metadata.info.get(METADATA_KEY) if isinstance(table, Table) else None
+    outbox: Outbox | None = getattr(instance, "__outbox__", None) or shared
     if outbox is None:
         raise InvalidField(
             "outbox",

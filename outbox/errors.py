@@ -103,8 +103,9 @@ class NeverWritten(OutboxError):
 
     def __init__(self, events: Sequence[object]) -> None:
         super().__init__(
-            f"{len(events)} events were not written, {events[0]} first: commit the session and not "
-            "its transaction object while a savepoint is open, and roll the outer transaction back"
+            f"{len(events)} events of a joined session were not written, {events[0]} first: roll "
+            "the outer transaction back. Commit the session itself and not its transaction object "
+            "while a savepoint is open, and roll back after an error"
         )
         self.events = events
 
@@ -135,10 +136,14 @@ class VersionSeqError(OutboxError):
 class DuplicateSeq(OutboxError):
     """An event with this topic, key and seq is in the outbox already."""
 
-    def __init__(self, event_id: UUID, topic: str, type: str, key: str, seq: int) -> None:
+    def __init__(self, event_id: UUID, topic: str, type: str, key: str, seq: int | None) -> None:
+        what = f"event {type!r} ({event_id}) of key {key!r} in topic {topic!r}"
         super().__init__(
-            f"event {type!r} ({event_id}) repeats seq {seq} of key {key!r} in topic {topic!r}: "
-            'roll back; emit with the next seq, with AUTO, or with on_duplicate="skip"'
+            f"{what} was to take the next number, but somebody gave that one by hand: roll back; "
+            "use either AUTO or numbers of your own on a key"
+            if seq is None
+            else f"{what} repeats seq {seq}: roll back; emit with the next seq, with AUTO, "
+            'or with on_duplicate="skip"'
         )
         self.event_id = event_id
         self.topic = topic

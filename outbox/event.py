@@ -63,20 +63,22 @@ class Event(Generic[T]):
         if event_id is not None and not isinstance(event_id, UUID):
             raise InvalidField("event_id", f"must be a UUID, not {event_id!r}")
         text = keys.key_text(key)
+        if content_type is not None:
+            fields.text("content_type", content_type)
         raw, content_type = codec.encode(data, content_type)
         self._set(
             id=event_id or new_id(),
-            source=source,
+            source=fields.text("source", source),
             topic=fields.name("topic", topic),
             type=fields.text("type", type),
             time=datetime.now(UTC) if time is None else fields.moment("time", time),
-            content_type=fields.text("content_type", content_type),
+            content_type=content_type,
             raw=raw,
             headers=fields.headers(headers),
             deliver_at=None if deliver_at is None else fields.moment("deliver_at", deliver_at),
             _key=text,
             _seq=fields.seq(seq),
-            _key_owner=key if text is None else None,
+            _key_owner=None if keys.is_settled(key) else key,
             _data_type=codec.type_of(data),
         )
         if deliver_at is not None and isinstance(self._seq, int):
@@ -109,9 +111,9 @@ class Event(Generic[T]):
         return value
 
     @overload
-    def decode(self) -> Any: ...
-    @overload
     def decode(self, wanted: builtins.type[U]) -> U: ...
+    @overload
+    def decode(self, wanted: Any = ...) -> Any: ...
     def decode(self, wanted: Any = Any) -> Any:
         """The data as `wanted`: a dataclass, attrs class, Struct, pydantic model or builtin."""
         return codec.decode(self.raw, self.content_type, wanted)
@@ -121,11 +123,22 @@ class Event(Generic[T]):
         return cloudevents.export(self)
 
     @classmethod
-    def from_cloudevent(cls, cloudevent: Mapping[str, Any]) -> Event[Any]:
-        """The event of a CloudEvents JSON object that `to_cloudevent` or another producer made."""
-        event: Event[Any] = Event(**cloudevents.fields_of(cloudevent))
+    def from_cloudevent(
+        cls, cloudevent: Mapping[str, Any], *, topic: str | None = None
+    ) -> Event[Any]:
+        """The event of a CloudEvents JSON object that `to_cloudevent` or another producer made.
+
+        `topic` is for those of others, which have none. An id that is no UUID becomes one that is
+        made of source and id, always the same.
+        """
+        event: Event[Any] = Event(**cloudevents.fields_of(cloudevent, topic))
         event._set(_data_type=Any)
         return event
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy, which know nothing of read-only headers."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return _restored, (values | {"headers": dict(self.headers)},)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -136,3 +149,9 @@ class Event(Generic[T]):
             f"Event({self.type!r}, topic={self.topic!r}, key={key}, seq={self._seq!r}, "
             f"id={self.id}, {len(self.raw)} bytes)"
         )
+
+
+def _restored(values: dict[str, Any]) -> Event[Any]:
+    event: Event[Any] = Event.__new__(Event)
+    event._set(**values | {"headers": fields.headers(values["headers"])})
+    return event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from sqlalchemy.orm import InstanceState
 
 from outbox import fields
 from outbox.errors import InvalidField
+
+MAX_INT = 10**100
 
 Key = str | int | UUID | object
 """A str, an int, a UUID, or a mapped object whose primary key is the event's key."""
@@ -21,13 +24,25 @@ def lane_of(key: str, lanes: int) -> int:
     return zlib.crc32(key.encode()) % lanes
 
 
+def is_settled(key: object) -> bool:
+    """Whether the key can no longer change: a new object's primary key may, until it is flushed."""
+    state = inspect(key, raiseerr=False)
+    return not isinstance(state, InstanceState) or state.key is not None
+
+
 def key_text(key: object) -> str | None:
     """The key as text, or None for a mapped object whose primary key is not known yet."""
+    if isinstance(key, Enum):
+        key = key.value
     if isinstance(key, str):
         return fields.text("key", key, fields.MAX_KEY)
     if isinstance(key, bool):
         raise InvalidField("key", "must not be a bool")
-    if isinstance(key, int | UUID):
+    if isinstance(key, int):
+        if abs(key) >= MAX_INT:
+            raise InvalidField("key", "is too large a number; pass it as text")
+        return str(key)
+    if isinstance(key, UUID):
         return str(key)
     state = inspect(key, raiseerr=False)
     if not isinstance(state, InstanceState):

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AnySession = Session | AsyncSession | scoped_session[Session] | async_scoped_session[AsyncSession]
+AnySession = Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]
 
 MAX_SIZE = 1024 * 1024
+MAX_INSERT = 2_000
+"""Events of one `insert` statement: PostgreSQL takes 32,767 arguments."""
 METADATA_KEY = "oncebox"
 
 
@@ -118,25 +120,23 @@ class Outbox:
         Never awaits, never commits, never touches the network. The row is written right before
         COMMIT; a rollback, also of the savepoint the event was emitted in, leaves no trace.
         """
-        made = self.make(type, **event)
+        if isinstance(type, Event):
+            if event:
+                raise InvalidField(next(iter(event)), "is given by the Event already")
+            made = type
+        else:
+            made = Event(type, **event)
+        self.adopt(made)
         self.keep(session, made, on_duplicate)
         return made
 
-    def make(self, type: str | Event[Any], /, **event: Any) -> Event[Any]:
-        """The checked event that emit() would write: from this outbox, with the trace context."""
-        if not isinstance(type, Event):
-            if type is None or not isinstance(type, str):
-                raise InvalidField("type", f"must be a str or an Event, not {type!r}")
-            type = Event(type, **event)
-        elif event:
-            raise InvalidField(next(iter(event)), "is given by the Event already")
-        headers = trace_headers()
-        if headers:
-            headers = fields.headers({**headers, **type.headers})
-        type._set(source=self.name, headers=headers or type.headers)
-        if (size := rows.size_of(type)) > self.max_size:
+    def adopt(self, event: Event[Any]) -> None:
+        """Check the event's size, and make this outbox its source, with the trace context."""
+        trace = trace_headers()
+        headers = fields.headers({**trace, **event.headers}) if trace else event.headers
+        if (size := rows.size_of(event.raw, headers)) > self.max_size:
             raise EventTooLarge(size, self.max_size)
-        return type
+        event._set(source=self.name, headers=headers)
 
     def keep(
         self,
@@ -146,13 +146,11 @@ class Outbox:
         version_of: object | None = None,
         home: Emits | None = None,
     ) -> None:
-        """Add a made event to what the session will write."""
-        if on_duplicate not in ("error", "skip"):
-            raise InvalidField("on_duplicate", f"must be 'error' or 'skip', not {on_duplicate!r}")
+        """Add an adopted event to what the session will write."""
+        _check_on_duplicate(on_duplicate)
         plain = begun_session(session)
         buffer = buffer_of(plain)
-        frame = frame_of(plain)
-        buffer.items.append(Pending(self, event, frame, on_duplicate, version_of, home))
+        buffer.add(Pending(self, event, on_duplicate, version_of, home), frame_of(plain))
         for observer in self._observers:
             observer.emitted(event)
         hooks.emitted(plain, buffer)
@@ -162,23 +160,28 @@ class Outbox:
     ) -> Insert | ReturningInsert[Any]:
         """A statement that writes the events at once, for `connection.execute`, sync or async.
 
-        Order is then yours: hold the key's lock before you execute it. `AUTO` works on PostgreSQL.
+        Order is then yours: hold the key's lock before you execute it. A repeated seq is the
+        database's error. `AUTO` works on PostgreSQL. The lane count is not compared with the
+        database's, since no connection is at hand; `validate` does it.
         """
-        if not events:
-            raise InvalidField("events", "give at least one event")
-        made = [self.make(event) for event in events]
-        if late := [e for e in made if e._key is None or e.deliver_at is not None]:
+        _check_on_duplicate(on_duplicate)
+        if not 1 <= len(events) <= MAX_INSERT:
+            raise InvalidField("events", f"give 1 to {MAX_INSERT:,} of them, not {len(events):,}")
+        if late := [e for e in events if e._key is None or e.deliver_at is not None]:
             raise InvalidField("key", f"{late[0]!r} has a late key or a deliver_at: emit() it")
-        auto = [event._seq is AUTO for event in made]
+        for event in events:
+            self.adopt(event)
+        auto = [event._seq is AUTO for event in events]
         values = [
             rows.log_row(e, e.key, None if a else e.seq, self.lanes)
-            for e, a in zip(made, auto, strict=True)
+            for e, a in zip(events, auto, strict=True)
         ]
         for observer in self._observers:
-            for event in made:
+            for event in events:
                 observer.emitted(event)
         if any(auto):
-            return statements.versioned(self.tables, statements.versioned_arrays(values, auto))
+            arrays = statements.versioned_arrays(values, auto)
+            return statements.versioned(self.tables, arrays, skip=on_duplicate == "skip")
         plain = self.statements.plain if on_duplicate == "error" else self.statements.skipping
         return plain.values(values)
 
@@ -197,17 +200,19 @@ class Outbox:
         if schema in met:
             return
         stored = self._read_meta(connection)
-        if stored is None:
-            # Not remembered as met: this transaction may yet roll back.
+        ours = stored is None
+        if ours:
             parameters = {"name": self.name, "lanes": self.lanes}
             connection.execute(self.statements.claim_meta, parameters)
-            return
+            stored = self._read_meta(connection)  # somebody else may have been faster
+        assert stored is not None, "somebody has claimed it"
         for field, configured, found in zip(
             ("name", "lanes"), (self.name, self.lanes), stored, strict=True
         ):
             if configured != found:
                 raise OutboxMismatch(field, configured, found)
-        met.add(schema)
+        if not ours:  # else this transaction may yet roll back
+            met.add(schema)
 
     def _read_meta(self, connection: Connection) -> tuple[str, int] | None:
         try:
@@ -223,8 +228,14 @@ class Outbox:
         item.event._set(_key=item.key, _key_owner=None)
         if item.event.deliver_at is None:
             item.event._set(_seq=item.seq)
-        for observer in self._observers:
-            observer.committed(item.event)
+        if not item.skipped:
+            for observer in self._observers:
+                observer.committed(item.event)
+
+
+def _check_on_duplicate(value: object) -> None:
+    if value not in ("error", "skip"):
+        raise InvalidField("on_duplicate", f"must be 'error' or 'skip', not {value!r}")
 
 
 def begun_session(session: object) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from outbox.cloudevents import OWN_FIELDS, split_headers
@@ -20,9 +21,9 @@ def delayed_row(event: Event[Any], key: str, lanes: int) -> Row:
     return _row(event, key, lanes) | {"deliver_at": event.deliver_at, "auto": event._seq is AUTO}
 
 
-def size_of(event: Event[Any]) -> int:
+def size_of(raw: bytes, headers: Mapping[str, str]) -> int:
     """What the size limit speaks of: the bytes of the data and of the headers."""
-    return len(event.raw) + sum(len(name) + len(value) for name, value in event.headers.items())
+    return len(raw) + sum(len(text.encode()) for pair in headers.items() for text in pair)
 
 
 def _row(event: Event[Any], key: str, lanes: int) -> Row:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import CTE, bindparam, column, func, insert, select, text
+from sqlalchemy import CTE, Column, Insert, bindparam, column, func, insert, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import Insert as Upsert
 from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite renders its ON CONFLICT too
@@ -34,7 +34,11 @@ class Statements:
         # inline(): a single row would else get a RETURNING for its id, which nobody reads.
         self.plain = insert(log).inline()
         """Rows without a seq: one INSERT, whatever their number."""
+        self.bulk = bulk(tables)
+        """The same for several rows on PostgreSQL: a single statement, also for the server."""
         self.delayed = insert(tables.delayed).inline()
+        self.routed = log.update()
+        """Never run: what is asked about when the session has to choose a database."""
         self.skipping = skipping(tables)
         self.versioned = versioned(tables)
         self.read_meta = select(tables.meta.c.name, tables.meta.c.lanes)
@@ -52,14 +56,25 @@ def skipping(tables: Tables) -> Upsert:
     )
 
 
-def versioned(tables: Tables, arrays: dict[str, list[Any]] | None = None) -> ReturningInsert[Any]:
+def bulk(tables: Tables) -> Insert:
+    """Rows without a number, in the order of the arrays; `versioned_arrays` has what it takes."""
+    columns = _written(tables)
+    rows = _unnest([(c.name, c.type) for c in columns], "row", None)
+    source = select(*[rows.c[c.name] for c in columns]).order_by(rows.c.ordinal)
+    return insert(tables.log).from_select([c.name for c in columns], source)
+
+
+def versioned(
+    tables: Tables, arrays: dict[str, list[Any]] | None = None, *, skip: bool = True
+) -> ReturningInsert[Any]:
     """PostgreSQL's way to insert numbered rows: the counters and the rows in one statement.
 
     The counters are taken in sorted order (see `versioned_arrays`), so that writers which share
-    several keys queue instead of deadlocking. Rows are inserted in the order they were emitted; a
-    row that repeats a (topic, key, seq) is missing from what RETURNING gives back.
+    several keys queue instead of deadlocking. Rows are inserted in the order they were emitted. A
+    row that repeats a (topic, key, seq) is missing from what RETURNING gives back, or with
+    `skip=False` an error of the database.
     """
-    columns = [column for column in tables.log.c if column.name not in GENERATED]
+    columns = _written(tables)
     rows = _unnest([(c.name, c.type) for c in columns] + [("back", BigInteger())], "row", arrays)
     counters = _counters(tables, arrays)
     seq = func.coalesce(rows.c.seq, counters.c.seq - rows.c.back)
@@ -73,7 +88,8 @@ def versioned(tables: Tables, arrays: dict[str, list[Any]] | None = None) -> Ret
         )
         .order_by(rows.c.ordinal)
     )
-    statement = skipping(tables).from_select([c.name for c in columns], source)
+    target = skipping(tables) if skip else upsert(tables.log)
+    statement = target.from_select([c.name for c in columns], source)
     return statement.returning(tables.log.c.event_id, tables.log.c.seq)
 
 
@@ -98,6 +114,10 @@ def versioned_arrays(rows: Sequence[Row], auto: Sequence[bool]) -> dict[str, lis
         "counter_key": [key for _, key in ordered],
         "counter_seq": [taken[key] for key in ordered],
     }
+
+
+def _written(tables: Tables) -> list[Column[Any]]:
+    return [column for column in tables.log.c if column.name not in GENERATED]
 
 
 def _counters(tables: Tables, arrays: dict[str, list[Any]] | None) -> CTE:

@@ -56,9 +56,18 @@ class Tables:
         )
         self.meta = self._table(
             f"{prefix}outbox_meta",
+            # Always 1: two writers that find the table empty must not both write their own.
+            Column(
+                "singleton",
+                SmallInteger,
+                nullable=False,
+                server_default=text("1"),
+                autoincrement=False,
+            ),
             Column("name", Text, nullable=False),
             Column("lanes", SmallInteger, nullable=False),
-            PrimaryKeyConstraint("name", name=conv(f"{prefix}outbox_meta_pkey")),
+            CheckConstraint("singleton = 1", name=conv(f"{prefix}outbox_meta_singleton_check")),
+            PrimaryKeyConstraint("singleton", name=conv(f"{prefix}outbox_meta_pkey")),
         )
 
     def all(self) -> tuple[Table, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -24,14 +23,16 @@ if TYPE_CHECKING:
 def write(connection: Connection, items: Sequence[Pending]) -> None:
     """One statement for the log, and one for what is delayed, per outbox.
 
-    Raises before anything is written, or leaves the transaction to be rolled back.
+    Outboxes in the order of their tables' names, and keys sorted within them, so that writers who
+    take `AUTO` numbers queue instead of deadlocking. After an error, roll back.
     """
     _check_transaction(connection)
-    for outbox, group in groupby(items, key=lambda item: item.outbox):
+    batches: dict[Outbox, list[Pending]] = {}
+    for item in items:
+        _resolve(item)
+        batches.setdefault(item.outbox, []).append(item)
+    for outbox, batch in sorted(batches.items(), key=lambda pair: pair[0].table.fullname):
         outbox.meet(connection)
-        batch = list(group)
-        for item in batch:
-            _resolve(item)
         _write_log(connection, outbox, [i for i in batch if i.event.deliver_at is None])
         _write_delayed(connection, outbox, [i for i in batch if i.event.deliver_at is not None])
 
@@ -48,12 +49,13 @@ def _check_transaction(connection: Connection) -> None:
 def _resolve(item: Pending) -> None:
     """What only the flush could tell: a new object's primary key, a mapped version."""
     event = item.event
-    key = event._key or keys.key_text(event._key_owner)
+    key = event._key if event._key_owner is None else keys.key_text(event._key_owner)
     if key is None:
         raise KeyUnknown(event.id, event.type, event._key_owner)
     item.key = key
     if item.version_of is not None:
-        item.seq = mapped_version(item.version_of)
+        if item.seq is None:  # no flush has raised it
+            item.seq = mapped_version(item.version_of)
     elif event._seq is not AUTO:
         item.seq = event._seq
 
@@ -69,10 +71,14 @@ def _write_log(connection: Connection, outbox: Outbox, items: Sequence[Pending])
     auto = [item.event._seq is AUTO and item.version_of is None for item in items]
     if not rows:
         return
+    on_postgresql = connection.dialect.name == "postgresql"
     if not any(auto) and all(row["seq"] is None for row in rows):
-        connection.execute(outbox.statements.plain, rows)
+        if on_postgresql and len(rows) > 1:
+            connection.execute(outbox.statements.bulk, versioned_arrays(rows, auto))
+        else:
+            connection.execute(outbox.statements.plain, rows)
         return
-    insert = _insert_postgresql if connection.dialect.name == "postgresql" else _insert_sqlite
+    insert = _insert_postgresql if on_postgresql else _insert_sqlite
     seqs = insert(connection, outbox, rows, auto)
     _check_duplicates(items, seqs)
     for item, taken in zip(items, auto, strict=True):
@@ -120,6 +126,7 @@ def _check_duplicates(items: Sequence[Pending], inserted: Seqs) -> None:
         event = item.event
         if left.get(event.id, 0):
             left[event.id] -= 1
-        elif item.on_duplicate == "error":
-            seq = -1 if item.seq is None else item.seq
-            raise DuplicateSeq(event.id, event.topic, event.type, item.key, seq)
+        elif item.on_duplicate == "skip" and item.seq is not None:
+            item.skipped = True
+        else:
+            raise DuplicateSeq(event.id, event.topic, event.type, item.key, item.seq)

@@ -93,9 +93,17 @@ def create_seq(name: str, schema: str | None) -> None:
 def create_meta(name: str, schema: str | None) -> sa.Table:
     return op.create_table(
         name,
+        sa.Column(
+            "singleton",
+            sa.SmallInteger(),
+            server_default=sa.text("1"),
+            autoincrement=False,
+            nullable=False,
+        ),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("lanes", sa.SmallInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f(f"{name}_pkey")),
+        sa.CheckConstraint("singleton = 1", name=op.f(f"{name}_singleton_check")),
+        sa.PrimaryKeyConstraint("singleton", name=op.f(f"{name}_pkey")),
         schema=schema,
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from sqlalchemy import MetaData, create_engine, func, insert, select, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import (
     AsyncSession,
     async_scoped_session,
@@ -271,13 +274,38 @@ def test_insert_takes_auto_numbers(postgres):
     assert [row[0] for row in postgres.rows(shop.events.table, "seq")] == [1, None, 2, 3, None, 4]
 
 
+def test_insert_with_auto_does_not_swallow_repeats(postgres):
+    """A repeated number is an error unless skipping was asked for, also next to AUTO."""
+    from support.shop import make_shop
+
+    shop = make_shop()
+    postgres.create(shop.metadata)
+
+    def body(connection) -> None:
+        connection.execute(shop.events.insert(event("first", seq=1)))
+        connection.commit()
+        numbered = event("auto", key="other", seq=AUTO)
+        with pytest.raises(IntegrityError):
+            connection.execute(shop.events.insert(numbered, event("repeat", seq=1)))
+        connection.rollback()
+        again = shop.events.insert(numbered, event("repeat", seq=1), on_duplicate="skip")
+        connection.execute(again)
+        connection.commit()
+
+    postgres.connect(body)
+    assert postgres.rows(shop.events.table, "type") == [("first",), ("auto",)]
+
+
 def test_insert_refuses_what_only_a_session_can_do(shop):
     """Late keys and delays."""
     for wrong in (event("x", key=shop.Order()), event("x", deliver_at=datetime.now(UTC))):
         with pytest.raises(InvalidField, match=r"emit\(\)"):
             shop.events.insert(wrong)
-    with pytest.raises(InvalidField):
-        shop.events.insert()
+    for events in ([], [event("x")] * 2001):
+        with pytest.raises(InvalidField, match="give 1 to"):
+            shop.events.insert(*events)
+    with pytest.raises(InvalidField, match="on_duplicate"):
+        shop.events.insert(event("x"), on_duplicate="eror")
 
 
 def event(type: str, **fields) -> Event[object]:
@@ -362,7 +390,7 @@ def test_the_lane_count_lives_in_the_database(shop, backend):
 
     backend.run(write(shop.events))
     meta = select(shop.events.tables.meta)
-    assert backend.connect(lambda c: c.execute(meta).all()) == [("shop", 8)]
+    assert backend.connect(lambda c: c.execute(meta).all()) == [(1, "shop", 8)]
     for wrong, field in ((Outbox(name="shop", lanes=16), "lanes"), (Outbox(name="other"), "name")):
         with pytest.raises(OutboxMismatch, match=field) as caught:
             backend.run(write(wrong))
@@ -387,7 +415,31 @@ def test_a_count_that_was_rolled_back_is_not_believed(shop, backend):
 
     backend.run(body)
     meta = select(shop.events.tables.meta)
-    assert backend.connect(lambda c: c.execute(meta).all()) == [("shop", 8)]
+    assert backend.connect(lambda c: c.execute(meta).all()) == [(1, "shop", 8)]
+
+
+def test_two_first_writers_agree_on_one_count(psycopg):
+    """Both find no count; the slower one reads what the faster wrote, and its commit fails."""
+    from support.shop import make_shop
+
+    shop, other = make_shop(lanes=8), Outbox(name="shop", lanes=4)
+    psycopg.create(shop.metadata)
+    barrier = threading.Barrier(2)
+
+    def write(events: Outbox) -> bool:
+        with Session(psycopg.engine) as session:
+            events.emit(session, "e", topic="t", key="k", data=None)
+            session.connection()
+            barrier.wait(10)
+            try:
+                session.commit()
+            except OutboxMismatch:
+                return False
+            return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(write, [shop.events, other])) == [False, True]
+    assert len(psycopg.rows(shop.events.table, "id")) == 1
 
 
 def test_the_database_refuses_a_lane_above_the_count(shop, backend):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, select
+from sqlalchemy.exc import IntegrityError, SAWarning
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from support.shop import make_shop
 
-from outbox import AUTO, Emits, InvalidField, Outbox
+from outbox import AUTO, Emits, InvalidField, Outbox, SessionNotUsable
 
 
 def rows(shop, backend):
@@ -75,7 +76,8 @@ def test_an_object_without_a_session_keeps_its_events(shop, backend):
 
 
 def test_a_rolled_back_object_has_its_events_again(shop, backend):
-    """Adding it anew, after a savepoint or a transaction was rolled back, emits them once."""
+    """Adding it anew, after a savepoint or a transaction was rolled back, emits them once; also
+    those from the time it was new in a session."""
 
     def body(session: Session) -> None:
         ticket = shop.Ticket()
@@ -90,7 +92,93 @@ def test_a_rolled_back_object_has_its_events_again(shop, backend):
         session.commit()
 
     backend.run(body)
+    assert [row[1] for row in rows(shop, backend)] == ["opened", "inside"]
+
+
+def test_a_rolled_back_change_of_a_stored_object_is_gone(shop, backend):
+    """The object is as the database has it, and so are its events."""
+
+    def body(session: Session) -> None:
+        ticket = shop.Ticket()
+        session.add(ticket)
+        session.commit()
+        ticket.close()
+        session.rollback()
+        ticket.emit("kept")
+        session.commit()
+        assert ticket.state == "open"
+
+    backend.run(body)
+    assert [row[1] for row in rows(shop, backend)] == ["kept"]
+
+
+def test_an_expunged_object_takes_its_events_along(shop, backend):
+    """No row, no event; added later, both."""
+
+    def body(session: Session) -> None:
+        ticket = shop.Ticket(id=1)
+        ticket.emit("opened")
+        session.add(ticket)
+        session.expunge(ticket)
+        session.commit()
+        assert rows_now(session, shop) == []
+        session.add(ticket)
+        session.commit()
+
+    backend.run(body)
     assert [row[1] for row in rows(shop, backend)] == ["opened"]
+
+
+def rows_now(session: Session, shop) -> list[str]:
+    return list(session.scalars(select(shop.events.table.c.type)))
+
+
+def test_events_of_an_object_wait_for_a_session_that_takes_them(shop, backend):
+    """Adding it to a session that must be rolled back first is in vain, and loses nothing."""
+
+    def body(session: Session) -> None:
+        session.add(shop.Order(id=1))
+        session.commit()
+        session.add(shop.Order(id=1))
+        with pytest.raises(IntegrityError):
+            session.flush()
+        ticket = shop.Ticket()
+        ticket.emit("opened")
+        session.add(ticket)
+        with pytest.warns(SAWarning, match="non-active"):
+            session.rollback()
+        session.add(ticket)
+        session.commit()
+
+    backend.run(body)
+    assert [row[1] for row in rows(shop, backend)] == ["opened"]
+
+
+def test_a_detached_object_cannot_emit(shop, backend):
+    """Nobody would ever write the event; the error says what to do."""
+
+    def body(session: Session) -> None:
+        ticket = shop.Ticket()
+        session.add(ticket)
+        session.commit()
+        session.expunge(ticket)
+        with pytest.raises(SessionNotUsable, match="detached"):
+            ticket.emit("x")
+
+    backend.run(body)
+
+
+def test_one_event_without_a_number_in_a_numbered_class(shop, backend):
+    """seq=None at the call overrides `__seq__`."""
+
+    def body(session: Session) -> None:
+        counted = shop.Counted()
+        session.add(counted)
+        counted.emit("plain", seq=None)
+        session.commit()
+
+    backend.run(body)
+    assert backend.rows(shop.events.table, "seq") == [(None,)]
 
 
 def test_changes_of_a_loaded_object(shop, backend):

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 from support.shop import make_shop
 
-from outbox import AUTO, DuplicateSeq, VersionSeqError
+from outbox import AUTO, DuplicateSeq, Outbox, VersionSeqError
 
 
 def emit(shop, session, type="e", **fields):
@@ -190,6 +190,58 @@ def test_the_seq_can_be_the_mapped_version(shop, backend):
 
     backend.run(body)
     assert backend.rows(shop.events.table, "topic", "seq") == [("documents", 1), ("documents", 2)]
+
+
+def test_each_flush_gives_its_own_version(shop, backend):
+    """Two changes, two flushes, one transaction: each event has the version of its flush."""
+
+    def body(session: Session) -> None:
+        document = shop.Versioned(title="a")
+        session.add(document)
+        created = document.emit("created")
+        session.flush()
+        document.title = "b"
+        changed = document.emit("changed")
+        session.flush()
+        session.expire_all()
+        session.commit()
+        assert (created.seq, changed.seq) == (1, 2)
+
+    backend.run(body)
+
+
+def test_auto_after_a_number_by_hand_says_so(shop, backend):
+    """Mixing them on one key is an error that names the event, also with on_duplicate="skip"."""
+
+    def body(session: Session) -> None:
+        emit(shop, session, "by hand", seq=1)
+        session.commit()
+        culprit = emit(shop, session, "auto", seq=AUTO, on_duplicate="skip")
+        with pytest.raises(DuplicateSeq, match="by hand") as caught:
+            session.commit()
+        assert caught.value.event_id == culprit.id
+
+    backend.run(body)
+
+
+def test_two_outboxes_do_not_deadlock(psycopg):
+    """Crosswise emits into two outboxes queue: their tables' names decide who comes first."""
+    one, two = make_shop(), Outbox(name="two", prefix="two_")
+    psycopg.create(one.metadata)
+    psycopg.create(two.metadata)
+
+    def writer(crosswise: bool) -> None:
+        for _ in range(60):
+            with Session(psycopg.engine) as session:
+                outboxes = [one.events, two]
+                for outbox in reversed(outboxes) if crosswise else outboxes:
+                    outbox.emit(session, "e", topic="t", key="k", data=None, seq=AUTO)
+                session.commit()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(writer, [True, False] * 2))
+    for table in (one.events.table, two.table):
+        assert [row[0] for row in psycopg.rows(table, "seq")] == list(range(1, 241))
 
 
 def test_one_event_per_version(shop, backend):

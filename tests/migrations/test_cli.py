@@ -68,7 +68,7 @@ def test_postgresql_by_environment(database: str) -> None:
     events = Outbox(name="crm", lanes=4, schema="events", prefix="crm_")
     with engine.connect() as connection:
         assert events.validate(connection) == []
-        meta = connection.exec_driver_sql("SELECT * FROM events.crm_outbox_meta").all()
+        meta = connection.exec_driver_sql("SELECT name, lanes FROM events.crm_outbox_meta").all()
     assert [tuple(row) for row in meta] == [("crm", 4)]
     engine.dispose()
 

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import attrs
@@ -55,6 +55,26 @@ class ModelPlaced(pydantic.BaseModel):
     at: datetime
 
 
+class AliasedPlaced(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    order_id: int = pydantic.Field(alias="orderId")
+
+    @pydantic.computed_field
+    def double(self) -> int:
+        return 2 * self.order_id
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+@attrs.define
+class Private:
+    _secret: int
+    open: int = 1
+
+
 ID = UUID("01890000-0000-7000-8000-000000000001")
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
@@ -67,6 +87,12 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
         StructPlaced(ID, Decimal("2.50")),
         ModelPlaced(id=ID, total=Decimal("2.50"), at=AT),
         {"a": [1, 2.5, None, True, "ü"]},
+        AliasedPlaced(orderId=7),
+        Point(1, 2),
+        Color.RED,
+        ID,
+        date(2026, 1, 2),
+        {1, 2},
         [1, 2],
         b"\x00\xff",
     ],
@@ -128,6 +154,9 @@ def loop() -> dict[str, Any]:
         (Deep({"x": (1, Secret())}), "$.inner.x[1]"),
         ({"a": "\ud800"}, "$.a"),
         (object, "$"),
+        ({"a": [1.0, float("nan")]}, "$.a[1]"),
+        (Deep({"x": float("inf")}), "$.inner.x"),
+        (Private(1), "$._secret"),
     ],
 )
 def test_data_that_cannot_be_encoded_names_the_place(data: Any, path: str):
@@ -166,6 +195,7 @@ def test_json_bytes_decode_as_json():
         (b'{"id": 1}', "application/json", ModelPlaced),
         (b"{", "application/json", Any),
         (b"\x00", "application/octet-stream", StructPlaced),
+        (b"[" * 100_000, "application/json", Any),
     ],
 )
 def test_data_that_does_not_fit_is_a_clear_error(raw: bytes, content_type: str, wanted: Any):
