@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from threading import Barrier
 from time import monotonic
+from typing import Any
 
 import psycopg
 import pytest
@@ -53,11 +53,9 @@ def execute(engine: Engine, *statements: str) -> None:
             connection.exec_driver_sql(statement)
 
 
-def meta(engine: Engine, table: str = "outbox_meta") -> list[tuple[str, int]]:
+def meta(engine: Engine, table: str = "outbox_meta", columns: str = "name, lanes") -> list[Any]:
     with engine.connect() as connection:
-        return [
-            tuple(row) for row in connection.exec_driver_sql(f"SELECT name, lanes FROM {table}")
-        ]
+        return [tuple(row) for row in connection.exec_driver_sql(f"SELECT {columns} FROM {table}")]
 
 
 def tables(engine: Engine, schema: str | None = None) -> set[str]:
