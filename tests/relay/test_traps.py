@@ -20,10 +20,11 @@ async def head(pipe: Pipeline, relay: Relay) -> None:
     assert await pipe.turn(relay) >= 1
 
 
+@pytest.mark.parametrize("batch", [1, 1000])
 @pytest.mark.parametrize("looks_between", [False, True])
-async def test_a_key_is_published_in_the_order_of_its_commits(pipe, looks_between):
+async def test_a_key_is_published_in_the_order_of_its_commits(pipe, looks_between, batch):
     """Whoever held the key's lock first comes first, although the other one began before it."""
-    relay = await pipe.loaded()
+    relay = await pipe.loaded(batch=batch)
     early, late = await pipe.begin(), await pipe.begin()
     await late.execute("select pg_advisory_xact_lock(1)")
     await pipe.write(late, "k", 1)
@@ -66,6 +67,22 @@ async def test_a_long_transaction_delays_only_its_own_events(pipe):
     await slow.execute("commit")
     await pipe.settle(relay)
     assert await pipe.seqs() == {"quick": [1, 2, 3, 4, 5], "slow": [1, 2, 3, 4, 5]}
+
+
+async def test_what_commits_after_the_look_waits_for_the_next(pipe):
+    """Read in this window already, it would be published again in the one that it belongs to."""
+    relay, writer = await pipe.loaded(), await pipe.connect()
+    slow = await pipe.begin()
+    await pipe.write(slow, "slow", 1)
+    await head(pipe, relay)
+    await pipe.write(writer, "k", 1)
+    moment = await pipe.source.look()
+    await slow.execute("commit")
+    await pipe.write(writer, "k", 2)
+    assert await relay.advance(moment) == 1
+    assert await pipe.seqs() == {"k": [1]}
+    await pipe.settle(relay)
+    assert await pipe.seqs() == {"k": [1, 2], "slow": [1]}
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
