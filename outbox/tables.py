@@ -32,12 +32,14 @@ MARK = "oncebox"
 
 
 class Tables:
-    """The four tables of one outbox.
+    """The tables of one outbox.
 
-    log       the events, append-only; the relay reads it and never writes to it
-    delayed   events with a `deliver_at`, until they are due
-    seq       the last number given out per topic and key (`AUTO`)
-    meta      one row: the outbox's name and its number of lanes
+    log         the events, append-only; the relay reads it and never writes to it
+    delayed     events with a `deliver_at`, until they are due
+    seq         the last number given out per topic and key (`AUTO`)
+    meta        one row: the outbox's name and its number of lanes
+    checkpoint  how far each lane is published, and acknowledged by each group
+    groups      the consumer groups that are known, whatever Redis remembers
     """
 
     def __init__(self, metadata: MetaData, *, lanes: int, schema: str | None, prefix: str) -> None:
@@ -70,8 +72,25 @@ class Tables:
             PrimaryKeyConstraint("singleton", name=conv(f"{prefix}outbox_meta_pkey")),
         )
 
+        self.checkpoint = self._table(
+            f"{prefix}outbox_checkpoint",
+            Column("lane", SmallInteger, nullable=False),
+            # The group that has acknowledged everything up to here; empty for what is published.
+            Column("consumer", Text, nullable=False),
+            Column("position", Text, nullable=False),
+            _now("updated_at"),
+            PrimaryKeyConstraint("lane", "consumer", name=conv(f"{prefix}outbox_checkpoint_pkey")),
+        )
+        self.groups = self._table(
+            f"{prefix}outbox_groups",
+            Column("topic", Text, nullable=False),
+            Column("name", Text, nullable=False),
+            _now("created_at"),
+            PrimaryKeyConstraint("topic", "name", name=conv(f"{prefix}outbox_groups_pkey")),
+        )
+
     def all(self) -> tuple[Table, ...]:
-        return (self.log, self.delayed, self.seq, self.meta)
+        return (self.log, self.delayed, self.seq, self.meta, self.checkpoint, self.groups)
 
     def _table(self, name: str, *items: Any, **options: Any) -> Table:
         # conv() keeps a naming convention of the user's MetaData from renaming what we name.
@@ -150,5 +169,9 @@ def _event_columns(numbered_by: Column[Any]) -> tuple[Column[Any], ...]:
         Column("tracestate", Text, nullable=True),
         Column("tenant", Text, nullable=True),
         Column("headers", Text, nullable=True),
-        Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        _now("created_at"),
     )
+
+
+def _now(name: str) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now())

@@ -18,9 +18,11 @@ from sqlalchemy.orm import Session
 from outbox import Outbox
 from projector import migration
 from projector.errors import MigrationError, ProjectorError, TablesDiffer, TablesIncomplete
-from projector.migration import Adopted, Created, UpToDate
+from projector.migration import Adopted, Created, Upgraded, UpToDate
 
-TABLES = {"outbox", "outbox_delayed", "outbox_seq", "outbox_meta", "outbox_version"}
+HEAD = "0002"
+OURS = ("", "_delayed", "_seq", "_meta", "_checkpoint", "_groups")
+TABLES = {f"outbox{name}" for name in (*OURS, "_version")}
 Snapshot = Callable[..., list[tuple[object, ...]]]
 
 
@@ -64,13 +66,13 @@ def tables(engine: Engine, schema: str | None = None) -> set[str]:
 
 def test_every_kind_of_url_works(url: str, events: Outbox) -> None:
     """Create, be up to date, go back: on each driver, with a bare postgresql:// as asyncpg."""
-    assert migration.upgrade(url, events) == Created("0001")
-    assert migration.upgrade(url, events) == UpToDate("0001")
-    assert migration.current(url, events) == "0001"
+    assert migration.upgrade(url, events) == Created(HEAD)
+    assert migration.upgrade(url, events) == UpToDate(HEAD)
+    assert migration.current(url, events) == HEAD
     assert migration.check(url, events) == []
     migration.downgrade(url, events, "base")
     assert migration.current(url, events) is None
-    assert len(migration.check(url, events)) == 4
+    assert len(migration.check(url, events)) == len(events.tables.all())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_events_can_be_written_after_the_migration(engine: Engine, events: Outbo
 def test_a_schema_is_created_with_the_tables(postgres_engine: Engine) -> None:
     """With schema=, everything is in it, also the version table."""
     events = Outbox(name="shop", schema="Events")
-    assert migration.upgrade(postgres_engine.url, events) == Created("0001")
+    assert migration.upgrade(postgres_engine.url, events) == Created(HEAD)
     assert tables(postgres_engine, "Events") == TABLES
     assert tables(postgres_engine) == set()
 
@@ -137,7 +139,7 @@ def test_an_existing_schema_needs_no_right_to_create_schemas(
     try:
         url = postgres_engine.url.set(username=role, password="x")
         events = Outbox(name="shop", schema="own")
-        assert migration.upgrade(url, events) == Created("0001")
+        assert migration.upgrade(url, events) == Created(HEAD)
     finally:
         execute(postgres_engine, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
@@ -149,7 +151,7 @@ def test_it_leaves_your_own_alembic_alone(engine: Engine, events: Outbox) -> Non
         "CREATE TABLE alembic_version (version_num varchar(32) NOT NULL)",
         "INSERT INTO alembic_version VALUES ('abc')",
     )
-    assert migration.upgrade(engine.url, events) == Created("0001")
+    assert migration.upgrade(engine.url, events) == Created(HEAD)
     migration.downgrade(engine.url, events, "base")
     assert tables(engine) == {"alembic_version"}
     assert meta(engine, "alembic_version", "*") == [("abc",)]
@@ -158,9 +160,9 @@ def test_it_leaves_your_own_alembic_alone(engine: Engine, events: Outbox) -> Non
 def test_two_outboxes_in_one_database_do_not_meet(engine: Engine) -> None:
     """Each prefix has its tables and its revision."""
     shop, crm = Outbox(name="shop"), Outbox(name="crm", prefix="crm_", lanes=2)
-    assert migration.upgrade(engine.url, shop) == Created("0001")
+    assert migration.upgrade(engine.url, shop) == Created(HEAD)
     assert migration.current(engine.url, crm) is None
-    assert migration.upgrade(engine.url, crm) == Created("0001")
+    assert migration.upgrade(engine.url, crm) == Created(HEAD)
     migration.downgrade(engine.url, shop, "base")
     assert tables(engine) == {f"crm_{name}" for name in TABLES}
 
@@ -171,8 +173,8 @@ def test_tables_of_create_all_are_adopted(engine: Engine, events: Outbox) -> Non
     with Session(engine) as session, session.begin():
         events.emit(session, "order.placed", topic="orders", key="1", data={})
     execute(engine, "DELETE FROM outbox_meta")
-    assert migration.upgrade(engine.url, events) == Adopted("0001")
-    assert migration.upgrade(engine.url, events) == UpToDate("0001")
+    assert migration.upgrade(engine.url, events) == Adopted(HEAD)
+    assert migration.upgrade(engine.url, events) == UpToDate(HEAD)
     assert meta(engine) == [("shop", 8)]
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM outbox")) == 1
@@ -182,7 +184,7 @@ def test_an_existing_meta_row_stays_when_tables_are_adopted(engine: Engine, even
     """The row that a first writer wrote is not doubled."""
     events.metadata.create_all(engine)
     execute(engine, "INSERT INTO outbox_meta (name, lanes) VALUES ('shop', 8)")
-    assert migration.upgrade(engine.url, events) == Adopted("0001")
+    assert migration.upgrade(engine.url, events) == Adopted(HEAD)
     assert meta(engine) == [("shop", 8)]
 
 
@@ -208,7 +210,9 @@ def test_half_of_the_tables_is_an_error_that_names_the_rest(engine: Engine, even
     events.metadata.create_all(engine, tables=[events.tables.log, events.tables.meta])
     with pytest.raises(TablesIncomplete) as refused:
         migration.upgrade(engine.url, events)
-    assert refused.value.missing == ("outbox_delayed", "outbox_seq")
+    assert refused.value.missing == (
+        *("outbox_delayed", "outbox_seq", "outbox_checkpoint", "outbox_groups"),
+    )
     assert tables(engine) == {"outbox", "outbox_meta"}
 
 
@@ -254,7 +258,7 @@ def test_down_and_up_again(engine: Engine, events: Outbox, snapshot: Snapshot) -
     first = snapshot(engine)
     migration.downgrade(engine.url, events, "base")
     assert tables(engine) == set()
-    assert migration.upgrade(engine.url, events) == Created("0001")
+    assert migration.upgrade(engine.url, events) == Created(HEAD)
     assert snapshot(engine) == first
 
 
@@ -292,7 +296,7 @@ def test_upgrades_at_once_on_postgresql(
             upgrades = [threads.submit(migration.upgrade, url, events) for url in urls]
             wait_for_waiters(postgres_engine, len(urls))
         outcomes = sorted(str(upgrade.result(timeout=30)) for upgrade in upgrades)
-    assert outcomes == [str(Created("0001")), *[str(UpToDate("0001"))] * 2]
+    assert outcomes == [str(Created(HEAD)), *[str(UpToDate(HEAD))] * 2]
     assert meta(postgres_engine) == [("shop", 8)]
     execute(postgres_engine, f"{setting} TO DEFAULT")
 
@@ -320,13 +324,13 @@ def test_upgrades_at_once_on_sqlite(tmp_path: Path, events: Outbox) -> None:
 
         with ThreadPoolExecutor(4) as threads:
             outcomes = sorted(f.result() for f in [threads.submit(upgrade) for _ in range(4)])
-        assert outcomes == [str(Created("0001")), *[str(UpToDate("0001"))] * 3]
+        assert outcomes == [str(Created(HEAD)), *[str(UpToDate(HEAD))] * 3]
 
 
 async def test_it_can_be_called_while_an_event_loop_runs(database: str, events: Outbox) -> None:
     """From async code too, though it blocks; to_thread keeps the loop free."""
-    assert migration.upgrade(database, events) == Created("0001")
-    assert await asyncio.to_thread(migration.upgrade, database, events) == UpToDate("0001")
+    assert migration.upgrade(database, events) == Created(HEAD)
+    assert await asyncio.to_thread(migration.upgrade, database, events) == UpToDate(HEAD)
 
 
 def test_the_sql_makes_the_same_database_on_postgresql(
@@ -339,7 +343,7 @@ def test_the_sql_makes_the_same_database_on_postgresql(
     with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
         connection.execute(script)
     printed = snapshot(postgres_engine, "Events")
-    assert migration.upgrade(postgres_engine.url, events) == UpToDate("0001")
+    assert migration.upgrade(postgres_engine.url, events) == UpToDate(HEAD)
     assert meta(postgres_engine, '"Events".my_outbox_meta') == [("shop", 8)]
     migration.downgrade(postgres_engine.url, events, "base")
     migration.upgrade(postgres_engine.url, events)
@@ -354,7 +358,7 @@ def test_the_sql_makes_the_same_database_on_sqlite(
     connection.driver_connection.executescript(migration.sql("sqlite:///none.db", events))
     connection.close()
     printed = snapshot(sqlite_engine)
-    assert migration.upgrade(sqlite_engine.url, events) == UpToDate("0001")
+    assert migration.upgrade(sqlite_engine.url, events) == UpToDate(HEAD)
     migration.downgrade(sqlite_engine.url, events, "base")
     migration.upgrade(sqlite_engine.url, events)
     assert snapshot(sqlite_engine) == printed
@@ -395,4 +399,13 @@ def test_what_goes_wrong_is_one_line_without_the_password(
 def test_libpqs_sslmode_works_with_asyncpg(database: str, events: Outbox) -> None:
     """Hosted databases hand out URLs with sslmode; asyncpg calls it ssl."""
     url = database.replace("+asyncpg", "") + "?sslmode=prefer"
-    assert migration.upgrade(url, events) == Created("0001")
+    assert migration.upgrade(url, events) == Created(HEAD)
+
+
+def test_a_database_of_an_earlier_revision_is_upgraded(engine: Engine, events: Outbox) -> None:
+    """What is in it stays, and what is new comes along."""
+    migration.upgrade(engine.url, events, "0001")
+    assert "outbox_checkpoint" not in tables(engine)
+    assert migration.upgrade(engine.url, events) == Upgraded("0001", HEAD)
+    assert tables(engine) == TABLES
+    assert meta(engine) == [("shop", 8)]
