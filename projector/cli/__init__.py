@@ -10,6 +10,7 @@ from outbox import OutboxError
 from projector.cli.demo import demo
 from projector.cli.migrate import migrate
 from projector.cli.run import run
+from projector.cli.status import status
 from projector.errors import ProjectorError
 
 # Plain texts: errors are one line each, and no traceback shows the locals with a URL in them.
@@ -28,6 +29,7 @@ def projector() -> None:
 
 
 app.command()(run)
+app.command()(status)
 app.command()(migrate)
 app.command()(demo)
 

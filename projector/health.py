@@ -1,0 +1,30 @@
+"""Whether a projector lives and gets on, and what does not. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not move: a topic of a lane, a lane, or (neither given) all of it."""
+
+    reason: str
+    """Of a topic: full, type, deleted, refused. Of a lane: stopped. Of all: starting, stalled, or
+    what `trouble.reason` calls an outage."""
+    detail: str
+    since: float
+    """By the projector's monotonic clock."""
+    lane: int | None = None
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What probes ask for."""
+
+    alive: bool
+    """The loop turned lately. Servers that are away do not change that: a restart heals nothing."""
+    ready: bool
+    """Every lane that is held, and every topic, moves."""
+    problems: list[Problem]

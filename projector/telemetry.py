@@ -1,0 +1,199 @@
+"""What a projector tells about itself while it runs: metrics, and whether it is well.
+
+Labels are lane, topic and reason only. Their number is bounded; that of keys and ids is not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from projector.health import Health, Problem
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_STREAM = re.compile(r"\{.+:(\d+)\}:(.+)")
+
+Place = tuple[int | None, str | None]
+"""A lane and a topic; without a topic the whole lane, without a lane everything."""
+EVERYTHING: Place = (None, None)
+
+
+class Telemetry:
+    """One per projector, with a registry of its own. Called from the projector's event loop only.
+
+    `patience`  how long the loop may take to turn before it counts as dead
+    `clock`     monotonic seconds
+    """
+
+    def __init__(
+        self,
+        *,
+        patience: float | timedelta = 30,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._patience = patience.total_seconds() if isinstance(patience, timedelta) else patience
+        self._clock = clock
+        self._started = self._beat = clock()
+        self._held: set[int] | None = None
+        self._problems: dict[Place, Problem] = {}
+        self._metrics = _Metrics()
+        self._metrics.look_age.set_function(lambda: self._clock() - self._beat)
+        self._metrics.ready.set_function(lambda: self.health().ready)
+
+    def now(self) -> float:
+        """What the clock says; problems are dated by it."""
+        return self._clock()
+
+    def looked(self) -> None:
+        """The loop turns: it has asked the database for what is new."""
+        self._beat = self._clock()
+        self._metrics.looks.inc()
+
+    def published(self, lane: int, topic: str, count: int, seconds: float) -> None:
+        """`count` events of the topic went out, in a batch that took `seconds`."""
+        self._metrics.published.labels(lane, topic).inc(count)
+        self._metrics.publish_seconds.labels(topic).observe(seconds)
+
+    def moved(self, lane: int) -> None:
+        """The lane stood elsewhere than expected: Redis lost data, or another one was at work."""
+        self._metrics.moved.labels(lane).inc()
+
+    def detached(self, lane: int, topic: str, reason: str, detail: str = "") -> bool:
+        """The lane goes on without the topic. Whether that, or the reason, is news."""
+        before = self._problems.get((lane, topic))
+        if before and before.reason == reason:
+            self._problems[lane, topic] = replace(before, detail=detail)
+            return False
+        if before:
+            self._metrics.detached.remove(lane, topic, before.reason)
+        self._metrics.detached.labels(lane, topic, reason).set(1)
+        self._metrics.detachments.labels(lane, topic, reason).inc()
+        since = before.since if before else self._clock()
+        self._problems[lane, topic] = Problem(reason, detail, since, lane, topic)
+        return True
+
+    def rejoined(self, lane: int, topic: str) -> None:
+        """The topic has caught up with its lane."""
+        self._clear((lane, topic))
+
+    def holds(self, lanes: Iterable[int]) -> None:
+        """The lanes that are ours now. What was wrong with others is no longer our concern."""
+        held, before = set(lanes), self._held or set()
+        for lane in before - held:
+            self._metrics.held.remove(lane)
+            for place in [place for place in self._problems if place[0] == lane]:
+                self._clear(place)
+        for lane in held - before:
+            self._metrics.held.labels(lane).set(1)
+        self._held = held
+
+    def outage(self, reason: str, detail: str = "") -> bool:
+        """A server is away; it is waited out. `reason` as `trouble.reason` gives it. Whether that
+        is news."""
+        self._beat = self._clock()  # trying again is a turn too
+        before = self._problems.get(EVERYTHING)
+        if before and before.reason == reason:
+            return False
+        since = before.since if before else self._clock()
+        self._clear(EVERYTHING)
+        self._metrics.outage.labels(reason).set(1)
+        self._metrics.outages.labels(reason).inc()
+        self._problems[EVERYTHING] = Problem(reason, detail, since)
+        return True
+
+    def recovered(self) -> None:
+        """A turn went well from end to end."""
+        self._clear(EVERYTHING)
+
+    def stranger(self, stream: str) -> None:
+        """Somebody else wrote to one of our streams."""
+        if found := _STREAM.fullmatch(stream):
+            self._metrics.strangers.labels(*found.groups()).inc()
+
+    def problem(self, lane: int, text: str) -> bool:
+        """The lane has stopped, and time alone does not heal it. Whether that is news."""
+        before = self._problems.get((lane, None))
+        since = before.since if before else self._clock()
+        self._problems[lane, None] = Problem("stopped", text, since, lane)
+        self._metrics.stopped.labels(lane).set(1)
+        return before is None or before.detail != text
+
+    def fine(self, lane: int) -> None:
+        """The lane moves (again)."""
+        self._clear((lane, None))
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text form."""
+        return generate_latest(self._metrics.registry)
+
+    def health(self, now: float | None = None) -> Health:
+        """How things stand at `now`, by the clock."""
+        now = self._clock() if now is None else now
+        alive = now - self._beat <= self._patience
+        problems = list(self._problems.values())
+        if not alive:
+            idle = f"the loop has not turned for {now - self._beat:.0f} s"
+            problems.insert(0, Problem("stalled", idle, self._beat))
+        elif self._held is None and EVERYTHING not in self._problems:
+            detail = "no lane has been asked for yet"
+            problems.insert(0, Problem("starting", detail, self._started))
+        return Health(alive, not problems, problems)
+
+    def _clear(self, place: Place) -> None:
+        problem = self._problems.pop(place, None)
+        if problem is None:
+            return
+        match place:
+            case (None, _):
+                self._metrics.outage.remove(problem.reason)
+            case (lane, None):
+                self._metrics.stopped.remove(lane)
+            case (lane, topic):
+                self._metrics.detached.remove(lane, topic, problem.reason)
+
+
+class _Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, help: str, *labels: str) -> Counter:
+            return Counter(f"projector_{name}", help, labels, registry=registry)
+
+        def gauge(name: str, help: str, *labels: str) -> Gauge:
+            return Gauge(f"projector_{name}", help, labels, registry=registry)
+
+        self.looks = counter("looks_total", "How often the loop looked for new events.")
+        self.look_age = gauge("look_age_seconds", "Time since the loop last turned.")
+        self.ready = gauge("ready", "1 while every lane that is held, and every topic, moves.")
+        self.published = counter(
+            "events_published_total", "Events that entered their stream.", "lane", "topic"
+        )
+        self.publish_seconds = Histogram(
+            "projector_publish_seconds",
+            "Time to publish a batch that had events of the topic.",
+            ["topic"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self.moved = counter(
+            "positions_moved_total", "How often a lane stood elsewhere than expected.", "lane"
+        )
+        self.held = gauge("lane_held", "1 for each lane that this projector holds.", "lane")
+        self.stopped = gauge("lane_stopped", "1 while a lane has stopped for good.", "lane")
+        where = ("lane", "topic", "reason")
+        self.detached = gauge("topic_detached", "1 while a topic is detached.", *where)
+        self.detachments = counter(
+            "topic_detachments_total", "How often a topic was detached from its lane.", *where
+        )
+        self.outage = gauge("outage", "1 while a server is away.", "reason")
+        self.outages = counter("outages_total", "How often a server was away.", "reason")
+        self.strangers = counter(
+            "stranger_writes_total",
+            "How often a stream was found written to by somebody else.",
+            *("lane", "topic"),
+        )
