@@ -69,17 +69,9 @@ def _write_delayed(connection: Connection, outbox: Outbox, items: Sequence[Pendi
 def _write_log(connection: Connection, outbox: Outbox, items: Sequence[Pending]) -> None:
     rows = [log_row(item.event, item.key, item.seq, outbox.lanes) for item in items]
     auto = [item.event._seq is AUTO and item.version_of is None for item in items]
-    if not rows:
+    seqs = insert_rows(connection, outbox, rows, auto)
+    if seqs is None:
         return
-    on_postgresql = connection.dialect.name == "postgresql"
-    if not any(auto) and all(row["seq"] is None for row in rows):
-        if on_postgresql and len(rows) > 1:
-            connection.execute(outbox.statements.bulk, versioned_arrays(rows, auto))
-        else:
-            connection.execute(outbox.statements.plain, rows)
-        return
-    insert = _insert_postgresql if on_postgresql else _insert_sqlite
-    seqs = insert(connection, outbox, rows, auto)
     _check_duplicates(items, seqs)
     for item, taken in zip(items, auto, strict=True):
         if taken:
@@ -88,6 +80,21 @@ def _write_log(connection: Connection, outbox: Outbox, items: Sequence[Pending])
 
 Seqs = dict[UUID, list[int | None]]
 """The seqs under which each event was inserted; an event that was left out is missing."""
+
+
+def insert_rows(
+    connection: Connection, outbox: Outbox, rows: Sequence[Row], auto: Sequence[bool]
+) -> Seqs | None:
+    """Insert into the log, taking numbers for the rows marked `auto`. None if no row has one."""
+    on_postgresql = connection.dialect.name == "postgresql"
+    if any(auto) or any(row["seq"] is not None for row in rows):
+        insert = _insert_postgresql if on_postgresql else _insert_sqlite
+        return insert(connection, outbox, rows, auto)
+    if on_postgresql and len(rows) > 1:
+        connection.execute(outbox.statements.bulk, versioned_arrays(rows, auto))
+    elif rows:
+        connection.execute(outbox.statements.plain, rows)
+    return None
 
 
 def _insert_postgresql(
