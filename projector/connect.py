@@ -31,8 +31,12 @@ def engine_of(url: str) -> AsyncEngine:
     if backend not in drivers:
         raise BadUrl(url, "the projector relays from PostgreSQL or SQLite")
     dialect = "sqlite" if backend == "sqlite" else "postgresql"
+    # asyncpg would wait a minute for a server that says nothing, and so would /healthz.
+    arguments = {"timeout": 10}
     return create_async_engine(
-        parsed.set(drivername=f"{dialect}+{drivers[backend]}"), pool_pre_ping=True
+        parsed.set(drivername=f"{dialect}+{drivers[backend]}"),
+        connect_args=arguments,
+        pool_pre_ping=True,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,19 +15,22 @@ from redis.exceptions import RedisError
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+from tenacity import AsyncRetrying, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
 from outbox import Outbox
+from projector import trouble
+from projector.checkpoint import Checkpoints
 from projector.errors import ProjectorError
+from projector.janitor import Janitor
 from projector.lease import Leases, fair_share
-from projector.origin import FromTheStart
 from projector.position import Moment
 from projector.relay import Relay
 from projector.settings import Settings, duration
 from projector.sink.redis import RedisSink
 from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
 from projector.source.sqlite import SqliteSource
+from projector.telemetry import Telemetry
 
 log = logging.getLogger("projector")
 
@@ -39,14 +43,26 @@ OUTAGE = (
 """What time heals: servers that are away, loading, failing over, full or read-only."""
 
 
+FIRST_LANE = 0
+DUE_EVERY = 1.0
+"""Seconds between two looks for delayed events."""
+
+
 class Projector:
     """Relays one outbox. `run()` until `stop()`; `drain()` publishes what is there and returns.
 
     `redis` must not retry by itself (`Retry(NoBackoff(), 0)`): the compare decides what to repeat.
     """
 
-    def __init__(self, engine: AsyncEngine, redis: Redis, settings: Settings) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        redis: Redis,
+        settings: Settings,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.settings = settings
+        self.telemetry = telemetry or Telemetry()
         self._engine = engine
         self._leases = Leases(redis, settings.name, duration(settings.lease))
         self._sink = RedisSink(redis, settings.name, settings.topology)
@@ -71,7 +87,6 @@ class Projector:
                 retry=retry_if_exception_type(OUTAGE),
                 wait=wait_exponential_jitter(initial=0.1, max=5),
                 sleep=self._pause,
-                before_sleep=_tell,
                 stop=lambda _: self._stopping.is_set(),
             ):
                 with attempt:
@@ -97,27 +112,33 @@ class Projector:
         self._turned = False
         try:
             async with self._source() as source:
-                sharing = asyncio.create_task(self._keep_sharing(source))
+                chores = [
+                    asyncio.create_task(self._keep_sharing(source)),
+                    asyncio.create_task(self._keep_house(source)),
+                ]
                 try:
-                    await self._turns(source, sharing)
+                    await self._turns(source, chores)
                 finally:
-                    sharing.cancel()
-                    with suppress(asyncio.CancelledError, *OUTAGE):
-                        await sharing
+                    for chore in chores:
+                        chore.cancel()
+                    await asyncio.gather(*chores, return_exceptions=True)
                     with suppress(*OUTAGE):
                         await self._leave()
         except OUTAGE as problem:
+            if self.telemetry.outage(trouble.reason(problem), trouble.told(problem)):
+                log.warning("waiting out an outage: %s", trouble.told(problem))
             if not self._turned:
                 raise
-            log.warning("interrupted: %r", problem)
 
-    async def _turns(self, source: AnySource, sharing: asyncio.Task[None]) -> None:
+    async def _turns(self, source: AnySource, chores: Sequence[asyncio.Task[None]]) -> None:
         busy, idle = duration(self.settings.poll_busy), duration(self.settings.poll_idle)
         wait = busy
         while not self._stopping.is_set():
-            if sharing.done():
-                sharing.result()
+            for chore in chores:
+                if chore.done():
+                    chore.result()
             published = await self._turn(source)
+            self.telemetry.recovered()
             self._turned = self._turned or bool(self._relays)
             wait = busy if published else min(wait * 2, idle)
             await self._pause(wait.total_seconds())
@@ -126,6 +147,7 @@ class Projector:
         """One look for all lanes, then each lane that has something gets on, side by side."""
         relays = dict(self._relays)
         moment = await source.look()
+        self.telemetry.looked()
         between = {
             lane: relay.state.main
             for lane, relay in relays.items()
@@ -138,8 +160,9 @@ class Projector:
         return sum(await _all(self._advance(relay, moment) for relay in behind))
 
     async def _advance(self, relay: Relay, moment: Moment) -> int:
+        waiting = [topic for topic in relay.state.detached if relay.due(topic)]
         count = await relay.advance(moment) if relay.state.main.base != moment else 0
-        for topic in tuple(relay.state.detached):
+        for topic in waiting:
             if topic in relay.state.detached:
                 count += await relay.follow(topic)
         return count
@@ -148,6 +171,28 @@ class Projector:
         while True:
             await self._share(source)
             await asyncio.sleep(duration(self.settings.lease).total_seconds() / 3)
+
+    async def _keep_house(self, source: AnySource) -> None:
+        """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
+        then, lane by lane."""
+        janitor = Janitor(
+            self._engine,
+            self._leases.redis,
+            self._outbox,
+            Checkpoints(self._engine, self._outbox.tables, source.origin),
+            duration(self.settings.retention),
+        )
+        every = duration(self.settings.checkpoint).total_seconds()
+        checkpoint_at = time.monotonic() + every
+        while True:
+            if FIRST_LANE in self._relays and await janitor.move_due():
+                log.info("delayed events became due")
+            if time.monotonic() >= checkpoint_at:
+                for lane, relay in list(self._relays.items()):
+                    await janitor.checkpoint(relay)
+                    await janitor.prune(lane)
+                checkpoint_at = time.monotonic() + every
+            await asyncio.sleep(min(DUE_EVERY, every))
 
     async def _share(self, source: AnySource) -> None:
         """Renew our lanes, give up what is more than our share, take what is free."""
@@ -161,6 +206,7 @@ class Projector:
                 await self._leases.release(lane)
                 continue
             await self._hold(lane, source)
+        self.telemetry.holds(self._relays)
 
     async def _lanes(self) -> range:
         """As many as the database says; and, should rows lie in others, those too."""
@@ -177,6 +223,7 @@ class Projector:
         if stored is None:
             if self._relays.pop(lane, None):
                 log.warning("lost the lease of a lane", extra={"lane": lane})
+            self.telemetry.fine(lane)
             return
         relay = self._relays.get(lane)
         if relay is None:
@@ -184,22 +231,26 @@ class Projector:
                 lane,
                 source,
                 self._sink,
-                FromTheStart(source.origin),
+                Checkpoints(self._engine, self._outbox.tables, source.origin),
                 batch=self.settings.batch,
                 batch_bytes=self.settings.batch_bytes,
+                telemetry=self.telemetry,
             )
             try:
                 await relay.load()
             except ProjectorError as problem:
-                # Time does not heal this. Others lanes go on; the lane is tried again in a while.
-                log.error("a lane stands still: %s", problem, extra={"lane": lane})
+                # Time does not heal this. Other lanes go on; the lane is tried again in a while.
+                if self.telemetry.problem(lane, str(problem)):
+                    log.error("a lane stands still: %s", problem, extra={"lane": lane})
                 return
+            self.telemetry.fine(lane)
             self._relays[lane] = relay
 
     async def _leave(self) -> None:
         for lane in list(self._relays):
             del self._relays[lane]
             await self._leases.release(lane)
+        self.telemetry.holds(())
         await self._leases.leave()
 
     @asynccontextmanager
@@ -218,11 +269,6 @@ class Projector:
         """A sleep that stop() ends."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
-
-
-def _tell(attempt: RetryCallState) -> None:
-    problem = attempt.outcome and attempt.outcome.exception()
-    log.warning("waiting out an outage: %s", problem, extra={"attempt": attempt.attempt_number})
 
 
 async def _all(awaitables: Iterable[Awaitable[int]]) -> list[int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -16,6 +18,7 @@ from projector.lane import LaneState
 from projector.position import Moment, Position
 from projector.sink.outcome import Blocked, Moved, Outcome, Published
 from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
+from projector.telemetry import Telemetry
 
 log = logging.getLogger("projector.relay")
 
@@ -24,6 +27,8 @@ B = TypeVar("B")
 
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
+TRY_AGAIN = 0.25
+"""Seconds between two tries of a stream that takes no entries."""
 PAGES = 8
 """How many batches a lane publishes in a row before the others have their turn."""
 
@@ -43,6 +48,9 @@ class Sink(Protocol):
     async def publish(self, lane: int, expected: str, new: str, rows: Sequence[Row]) -> Outcome:
         """All rows and the new state, or nothing. An error leaves the outcome unknown."""
 
+    async def forget(self, lane: int, topic: str) -> None:
+        """What was known of a topic's stream, which is gone: it may be made anew."""
+
 
 class Resume(Protocol):
     """What the database knows of a lane that Redis has forgotten."""
@@ -58,7 +66,7 @@ class Resume(Protocol):
 
 
 class Relay:
-    """One lane. Not safe for concurrent use; two relays of one lane do no harm, but work twice."""
+    """One lane. Its callers take turns; two relays of one lane do no harm, but work twice."""
 
     def __init__(
         self,
@@ -70,6 +78,7 @@ class Relay:
         batch: int = BATCH,
         batch_bytes: int = BATCH_BYTES,
         pages: int = PAGES,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.lane = lane
         self._source = source
@@ -78,6 +87,9 @@ class Relay:
         self._batch = batch
         self._batch_bytes = batch_bytes
         self._pages = pages
+        self._telemetry = telemetry or Telemetry()
+        self._followed: dict[str, float] = {}
+        self._turn = asyncio.Lock()
         self._stored: str | None = None
         self._state: LaneState | None = None
 
@@ -100,34 +112,38 @@ class Relay:
         Stops after some pages, so that the lanes of a process take turns, and when the state turned
         out to be another one. Either way, call again.
         """
-        main = self.state.main
-        if main.upto is None:
-            if main.base == moment:
-                return 0
-            main = main.opened(moment)
-        return await self._publish(main, self._without_detached(), self.state.moved)
+        async with self._turn:
+            main = self.state.main
+            if main.upto is None:
+                if main.base == moment:
+                    return 0
+                main = main.opened(moment)
+            return await self._publish(main, self._without_detached(), self.state.moved)
 
     async def follow(self, topic: str) -> int:
         """Let a detached topic get on, up to where the lane stands. Returns how many events."""
-        position, main = self.state.detached[topic], self.state.main
-        if position.upto is None:
-            if position.base != main.base:
-                position = position.opened(main.base)
-            elif main.upto is not None:
-                return 0  # it can rejoin once the lane is between windows
-        if position.upto is None:
-            await self._store(self.state.moved_topic(topic, position), [])
-            return 0
 
         def moved(to: Position) -> LaneState:
             return self.state.moved_topic(topic, to)
 
-        return await self._publish(position, Topics(only=topic), moved)
+        async with self._turn:
+            position, main = self.state.detached[topic], self.state.main
+            if position.upto is None:
+                if position.base == main.base:
+                    return 0  # it rejoins by publishing, once the lane has gone on without it
+                position = position.opened(main.base)
+            self._followed[topic] = time.monotonic()
+            return await self._publish(position, Topics(only=topic), moved)
+
+    def due(self, topic: str) -> bool:
+        """Whether a detached topic may be tried again: its stream is not asked at every turn."""
+        return time.monotonic() - self._followed.get(topic, 0) > TRY_AGAIN
 
     async def save(self) -> None:
         """Store a position that moved without events, and notice if Redis has lost the last one."""
-        if isinstance(outcome := await self._store(self.state, []), Moved):
-            await self._moved(outcome)
+        async with self._turn:
+            if isinstance(outcome := await self._store(self.state, []), Moved):
+                await self._moved(outcome)
 
     async def _publish(
         self, position: Position, topics: Topics, moved: Callable[[Position], LaneState]
@@ -163,6 +179,7 @@ class Relay:
             case Published(strangers):
                 for stream in strangers:
                     log.warning("somebody else writes to a stream", extra={"stream": stream})
+                    self._telemetry.stranger(stream)
                 return True
             case Moved() as outcome:
                 await self._moved(outcome)
@@ -173,8 +190,15 @@ class Relay:
     async def _store(self, state: LaneState, rows: Sequence[Row]) -> Outcome:
         assert self._stored is not None, "load() first"
         new = str(state)
+        began = time.monotonic()
         outcome = await self._sink.publish(self.lane, self._stored, new, rows)
         if isinstance(outcome, Published):
+            seconds = time.monotonic() - began
+            for topic, count in Counter(row.topic for row in rows).items():
+                self._telemetry.published(self.lane, topic, count, seconds)
+            for topic in self.state.detached.keys() - state.detached.keys():
+                log.info("a topic rejoined its lane", extra={"lane": self.lane, "topic": topic})
+                self._telemetry.rejoined(self.lane, topic)
             self._stored, self._state = new, state
         return outcome
 
@@ -183,6 +207,7 @@ class Relay:
             "the lane stands elsewhere than expected; continuing from there",
             extra={"lane": self.lane, "expected": self._stored, "stored": outcome.stored},
         )
+        self._telemetry.moved(self.lane)
         await self._adopt(outcome.stored)
 
     async def _adopt(self, stored: str) -> None:
@@ -191,16 +216,25 @@ class Relay:
             self._state = await self._resume.fit(self.lane, LaneState.parse(stored))
         else:
             self._state = LaneState(await self._resume.lane(self.lane))
+        for topic in self._state.detached:
+            self._telemetry.detached(self.lane, topic, "earlier", "")
 
     async def _detach(self, outcome: Blocked) -> None:
-        log.error(
-            "a stream takes no entries; the lane goes on without its topic",
-            extra={"lane": self.lane, "topic": outcome.topic, "reason": outcome.reason},
-        )
-        state = self.state.detach(outcome.topic)
-        if outcome.reason == "deleted":
-            position = await self._resume.topic(self.lane, outcome.topic)
-            state = replace(state, detached={**state.detached, outcome.topic: position})
+        topic, reason, detail = outcome.topic, outcome.reason, outcome.detail
+        if self._telemetry.detached(self.lane, topic, reason, detail):
+            log.error(
+                "a stream takes no entries; the lane goes on without its topic",
+                extra={"lane": self.lane, "topic": topic, "reason": reason, "detail": detail},
+            )
+        state = self.state
+        if reason == "deleted":
+            await self._sink.forget(self.lane, topic)
+            position = await self._resume.topic(self.lane, topic)
+            state = replace(state, detached={**state.detached, topic: position})
+        elif topic in state.detached:
+            return  # it stays where it stands, and is tried again
+        else:
+            state = state.detach(topic)
         if isinstance(stored := await self._store(state, []), Moved):
             await self._moved(stored)
 

@@ -35,6 +35,10 @@ class Settings:
     """How long to wait for new events while events flow."""
     poll_idle: Duration = 0.025
     """How long to wait at most when there are none: the latency of the first one after silence."""
+    checkpoint: Duration = 5
+    """How often positions are written to the database."""
+    retention: Duration = timedelta(hours=24)
+    """How long rows are kept after every group has acknowledged them."""
     lease: Duration = 10
     """How long a lane stays with a projector that does not renew it."""
     topology: Mapping[str, Stream] = field(default_factory=dict)

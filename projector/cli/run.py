@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from projector.settings import Settings
 
 
+log = logging.getLogger("projector")
+
+
 def run(
     database_url: options.DatabaseUrl,
     redis_url: options.RedisUrl,
@@ -23,24 +27,44 @@ def run(
     schema: options.Schema = None,
     prefix: options.Prefix = "",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Events published at once.")] = 1000,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            envvar="PROJECTOR_HTTP",
+            metavar="HOST:PORT",
+            help="Serve /metrics, /healthz and /readyz there.",
+            show_default=False,
+        ),
+    ] = None,
+    log_format: Annotated[
+        str,
+        typer.Option("--log-format", envvar="PROJECTOR_LOG_FORMAT", help="text or json."),
+    ] = "text",
     lease: Annotated[float, typer.Option("--lease", help="Seconds a lane is held for.")] = 10,
     once: Annotated[
         bool, typer.Option("--once", help="Publish what is committed now, then exit.")
     ] = False,
 ) -> None:
     """Relay committed events to Redis Streams, until SIGTERM or Ctrl-C."""
+    from projector import logs
     from projector.settings import Settings
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter("--log-format is text or json")
+    logs.setup("json" if log_format == "json" else "text")
     settings = Settings(
         name=name, lanes=lanes, schema=schema, prefix=prefix, batch=batch, lease=lease
     )
-    asyncio.run(_run(database_url, redis_url, settings, once))
+    asyncio.run(_run(database_url, redis_url, settings, once, http))
 
 
-async def _run(database_url: str, redis_url: str, settings: Settings, once: bool) -> None:
+async def _run(
+    database_url: str, redis_url: str, settings: Settings, once: bool, http: str | None
+) -> None:
     from projector.connect import engine_of, redis_of
     from projector.daemon import Projector
+    from projector.http import address_of, serve
 
     engine, redis = engine_of(database_url), redis_of(redis_url)
     projector = Projector(engine, redis, settings)
@@ -51,7 +75,13 @@ async def _run(database_url: str, redis_url: str, settings: Settings, once: bool
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, projector.stop)
-        await projector.run()
+        async with AsyncExitStack() as stack:
+            if http is not None:
+                port = await stack.enter_async_context(
+                    serve(projector.telemetry, *address_of(http))
+                )
+                log.info("serving metrics and health", extra={"port": port})
+            await projector.run()
     finally:
         await redis.aclose()
         await engine.dispose()

@@ -50,6 +50,11 @@ class RedisSink:
         stored: bytes | str | None = await self.redis.get(keys.position(self.name, lane))
         return script.text(stored or b"")
 
+    async def forget(self, lane: int, topic: str) -> None:
+        """A stream that is gone may be made anew."""
+        stream = keys.stream(self.name, lane, topic)
+        await self.redis.hdel(keys.tops(self.name, lane), stream)
+
     async def publish(self, lane: int, expected: str, new: str, rows: Sequence[Row]) -> Outcome:
         """All rows and the new state, or nothing. An error leaves the outcome unknown: read the
         state back."""

@@ -1,0 +1,122 @@
+"""What the database knows of the lanes: how far they are published, and acknowledged by whom.
+
+It answers three questions. Where to resume when Redis has lost its data: at the oldest group's
+checkpoint. How to survive a promotion: at the lane's own, which travelled with the WAL. What may be
+pruned: what every group has behind it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite renders its ON CONFLICT too
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from outbox.tables import Tables
+from projector.lane import LaneState
+from projector.origin import OtherDatabase, start
+from projector.position import Origin, Position
+
+PUBLISHED = ""
+"""The consumer under which a lane's own position is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The checkpoints of one outbox, as they hold for the database `origin`."""
+
+    engine: AsyncEngine
+    tables: Tables
+    origin: Origin
+
+    async def save(self, lane: int, positions: dict[str, Position]) -> None:
+        """Remember positions of a lane: its own as `PUBLISHED`, and those of groups by name."""
+        table = self.tables.checkpoint
+        statement = upsert(table)
+        statement = statement.on_conflict_do_update(
+            index_elements=["lane", "consumer"],
+            set_={"position": statement.excluded.position, "updated_at": func.now()},
+        )
+        rows = [
+            {"lane": lane, "consumer": consumer, "position": str(position)}
+            for consumer, position in positions.items()
+        ]
+        async with self.engine.begin() as connection:
+            await connection.execute(statement, rows)
+
+    async def load(self, lane: int) -> dict[str, Position]:
+        table = self.tables.checkpoint
+        statement = select(table.c.consumer, table.c.position).where(table.c.lane == lane)
+        return {row.consumer: Position.parse(row.position) for row in await self._fetch(statement)}
+
+    async def register(self, topic: str, groups: set[str]) -> None:
+        """Remember groups for ever, or until they are dropped."""
+        if groups:
+            rows = [{"topic": topic, "name": group} for group in sorted(groups)]
+            statement = upsert(self.tables.groups).on_conflict_do_nothing()
+            async with self.engine.begin() as connection:
+                await connection.execute(statement, rows)
+
+    async def groups(self) -> dict[str, set[str]]:
+        """The known groups of each topic."""
+        table = self.tables.groups
+        found: dict[str, set[str]] = {}
+        for row in await self._fetch(select(table.c.topic, table.c.name)):
+            found.setdefault(row.topic, set()).add(row.name)
+        return found
+
+    async def drop_group(self, group: str) -> None:
+        """Forget a group: nothing waits for it any more."""
+        groups, checkpoint = self.tables.groups, self.tables.checkpoint
+        async with self.engine.begin() as connection:
+            await connection.execute(delete(groups).where(groups.c.name == group))
+            await connection.execute(delete(checkpoint).where(checkpoint.c.consumer == group))
+
+    async def acknowledged(self, lane: int) -> Position | None:
+        """Up to where every known group has acknowledged the lane; without groups, up to where it
+        is published. None if somebody has acknowledged nothing yet."""
+        saved = await self.load(lane)
+        known = {group for groups in (await self.groups()).values() for group in groups}
+        positions = [saved.get(consumer) for consumer in known or {PUBLISHED}]
+        if any(position is None for position in positions):
+            return None
+        return min((p for p in positions if p is not None), key=older)
+
+    # Where a lane resumes
+
+    async def lane(self, lane: int) -> Position:
+        """Redis has forgotten the lane: where its oldest group stands. With no group to go by,
+        everything that is retained is published again."""
+        known = await self.groups()
+        oldest = await self.acknowledged(lane) if known else None
+        return self._anew(oldest)
+
+    async def topic(self, lane: int, _: str) -> Position:
+        return await self.lane(lane)
+
+    async def fit(self, lane: int, state: LaneState) -> LaneState:
+        stored = state.main.origin
+        if stored == self.origin:
+            return state
+        if stored.system != self.origin.system:
+            raise OtherDatabase(lane, stored, self.origin)
+        # A promotion. Commits that the old primary had and this one has not may have given their
+        # ids and xids to others; our own checkpoint came with the WAL, and so did all before it.
+        return LaneState(self._anew((await self.load(lane)).get(PUBLISHED)))
+
+    def _anew(self, position: Position | None) -> Position:
+        if position is None or position.origin.system != self.origin.system:
+            return start(self.origin)
+        return replace(position, origin=self.origin, epoch=secrets.token_hex(4))
+
+    async def _fetch(self, statement: Any) -> list[Any]:
+        async with self.engine.connect() as connection:
+            return list(await connection.execute(statement))
+
+
+def older(position: Position) -> tuple[int, int, int]:
+    """Sorts the positions of one lane, the oldest first."""
+    return position.base.snapshot.xmax, position.head, position.after
