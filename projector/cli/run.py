@@ -42,6 +42,9 @@ def run(
         typer.Option("--log-format", envvar="PROJECTOR_LOG_FORMAT", help="text or json."),
     ] = "text",
     lease: Annotated[float, typer.Option("--lease", help="Seconds a lane is held for.")] = 10,
+    checkpoint: Annotated[
+        float, typer.Option("--checkpoint", help="Seconds between checkpoints in the database.")
+    ] = 5,
     once: Annotated[
         bool, typer.Option("--once", help="Publish what is committed now, then exit.")
     ] = False,
@@ -54,7 +57,13 @@ def run(
         raise typer.BadParameter("--log-format is text or json")
     logs.setup("json" if log_format == "json" else "text")
     settings = Settings(
-        name=name, lanes=lanes, schema=schema, prefix=prefix, batch=batch, lease=lease
+        name=name,
+        lanes=lanes,
+        schema=schema,
+        prefix=prefix,
+        batch=batch,
+        lease=lease,
+        checkpoint=checkpoint,
     )
     asyncio.run(_run(database_url, redis_url, settings, once, http))
 

@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from functools import partial
 
+from support.daemons import eventually, projector, same
 from support.lanes import Pipeline, Writers, pipeline
 
 from projector import keys
-
-
-@contextmanager
-def projector(pipe: Pipeline, redis_url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A real process; killed at the end if it still runs."""
-    database = pipe.database.render_as_string(hide_password=False)
-    urls = {"PROJECTOR_DATABASE_URL": database, "PROJECTOR_REDIS_URL": redis_url}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "projector", "run", "--name", pipe.name, *options],
-        env={**os.environ, **urls, "PROJECTOR_LANES": str(pipe.outbox.lanes)},
-        stderr=subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-        process.communicate()
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not come to pass")
-        await asyncio.sleep(0.01)
 
 
 async def test_a_projector_that_is_killed_all_the_time(database, redis_url):
@@ -68,10 +37,6 @@ async def test_a_projector_that_is_killed_all_the_time(database, redis_url):
 
 async def moved(pipe: Pipeline, before: dict[str, list[int]]) -> bool:
     return await pipe.seqs() != before
-
-
-async def same(pipe: Pipeline, committed: dict[str, list[int]]) -> bool:
-    return await pipe.seqs() == committed
 
 
 async def test_sigterm_ends_it_at_once_and_frees_the_lanes(database, redis_url):
