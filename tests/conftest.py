@@ -13,9 +13,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
-from support.backends import Backend, postgres_backend, sqlite_backend
 
 from projector.embedded import Postgres, Valkey
+from support.backends import Backend, postgres_backend, sqlite_backend
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,9 @@ import signal
 from collections.abc import Awaitable
 from functools import partial
 
+from projector import keys
 from support.daemons import eventually, projector, same
 from support.lanes import Pipeline, Writers, pipeline
-
-from projector import keys
 
 
 async def test_a_projector_that_is_killed_all_the_time(database, redis_url):

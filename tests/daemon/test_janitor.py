@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
-from support.lanes import pipeline
 
 from projector import keys
 from projector.checkpoint import PUBLISHED, Checkpoints
@@ -16,6 +15,7 @@ from projector.origin import OtherDatabase
 from projector.position import Origin, Position
 from projector.relay import Relay
 from projector.sink.redis import RedisSink
+from support.lanes import pipeline
 
 TOMORROW = datetime.now(UTC) + timedelta(days=2)
 

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from support.lanes import client
 
 from outbox import AUTO, Outbox
 from projector import keys
 from projector.connect import engine_of
 from projector.daemon import Projector
 from projector.settings import Settings
+from support.lanes import client
 
 
 async def test_events_of_a_sqlite_file_reach_their_streams(tmp_path, redis_url):

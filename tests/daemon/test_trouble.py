@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from support.daemons import eventually, projector, same
-from support.lanes import pipeline
 
 from projector import keys
 from projector.embedded import Postgres, Valkey
+from support.daemons import eventually, projector, same
+from support.lanes import pipeline
 
 
 async def test_redis_dies_and_comes_back(database):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+
 from support.backends import Backend
 from support.shop import make_shop
 

@@ -12,10 +12,10 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import Delete, Update
-from support.shop import make_shop
 
 from outbox import KeyUnknown, NeverWritten, Outbox, SessionNotUsable
 from outbox.testing import recording
+from support.shop import make_shop
 
 
 def emit(shop, session, type="e", **fields):

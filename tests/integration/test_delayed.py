@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
-from support.shop import make_shop
 
 from outbox import AUTO
 from outbox.delayed import move_due
+from support.shop import make_shop
 
 NOW = datetime.now(UTC)
 

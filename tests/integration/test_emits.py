@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import MetaData, select
 from sqlalchemy.exc import IntegrityError, SAWarning
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-from support.shop import make_shop
 
 from outbox import AUTO, Emits, InvalidField, Outbox, SessionNotUsable
+from support.shop import make_shop
 
 
 def rows(shop, backend):

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import create_engine, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
-from support.shop import make_shop
 
 from outbox import DuplicateSeq, Event, NeverWritten, NoBind
+from support.shop import make_shop
 
 MODES = ["conditional_savepoint", "rollback_only", "create_savepoint", "control_fully"]
 

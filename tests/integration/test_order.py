@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import event, select, text, update
 from sqlalchemy.orm import Session
+
 from support.shop import make_shop
 
 KEYS = ["a", "b"]

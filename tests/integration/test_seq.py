@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy.orm import Session
-from support.shop import make_shop
 
 from outbox import AUTO, DuplicateSeq, Outbox, VersionSeqError
+from support.shop import make_shop
 
 
 def emit(shop, session, type="e", **fields):

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import event as sa_event
 from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
-from support.backends import Backend
 
 from outbox import AUTO, Event, SessionNotUsable
+from support.backends import Backend
 
 
 def emit(shop: SimpleNamespace, session: Session, type: str, **fields: object) -> Event[object]:

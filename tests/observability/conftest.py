@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from support.lanes import Pipeline, pipeline
 
 from projector.connect import engine_of
 from projector.status import gather
 from projector.status.report import Status
+from support.lanes import Pipeline, pipeline
 
 Look = Callable[[], Awaitable[Status]]
 

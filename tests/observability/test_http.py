@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from support.waiting import until
 
 from projector.http import CLIENTS, BadAddress, CannotListen, address_of, serve
 from projector.telemetry import Telemetry
+from support.waiting import until
 
 HOST = "127.0.0.1"
 

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
-from support.lanes import client
 
 from projector import keys
 from projector.status.lag import true_lag
 from projector.status.redis import Stock, Stored, look_at_streams
 from projector.status.report import Group
+from support.lanes import client
 
 
 @pytest.fixture

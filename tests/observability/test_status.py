@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
-from support.lanes import client, pipeline
 
 from outbox import Outbox
 from projector import keys
@@ -31,6 +30,7 @@ from projector.status import gather
 from projector.status.backlog import part_of
 from projector.status.postgres import PostgresReader
 from projector.status.report import Lane, Status, plain
+from support.lanes import client, pipeline
 
 SECOND = timedelta(seconds=1)
 BACKENDS = "select pid from pg_stat_activity where datname = current_database()"

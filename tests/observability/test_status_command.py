@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.lanes import Pipeline
 
 from projector import keys
 from projector.embedded.ports import Port
@@ -23,6 +22,7 @@ from projector.sink.redis import Stream
 from projector.status.report import Backlog, Detached, Group, Holder, Lane, Status
 from projector.status.report import Stream as StreamStatus
 from projector.status.text import render
+from support.lanes import Pipeline
 
 SHOWN = """\
 outbox      shop, 2026-01-02 03:04:05 UTC

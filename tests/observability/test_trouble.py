@@ -9,13 +9,13 @@ import pytest
 from asyncpg.exceptions import AdminShutdownError, UndefinedTableError
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
 from sqlalchemy.ext.asyncio import AsyncEngine
-from support.lanes import client
 
 from projector.connect import engine_of
 from projector.embedded.ports import Port
 from projector.position import Origin
 from projector.source.postgres import NotPrimary, TimelineChanged
 from projector.trouble import reason
+from support.lanes import client
 
 
 async def caught(awaitable: Awaitable[object]) -> str:

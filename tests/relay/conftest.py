@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
 
 import pytest
-from support.lanes import Pipeline, pipeline
 
 from projector.embedded import Postgres, Valkey
+from support.lanes import Pipeline, pipeline
 
 QUIET = {"autovacuum": "off", "max_prepared_transactions": 20}
 """Nobody takes an xid but the test."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from support.lanes import Pipeline, pipeline
-from support.waiting import until
 
 from projector.embedded import Postgres
 from projector.lane import LaneState
 from projector.sink.redis import RedisSink
 from projector.source.postgres import PostgresSource
+from support.lanes import Pipeline, pipeline
+from support.waiting import until
 
 
 class Careless(PostgresSource):

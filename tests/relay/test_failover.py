@@ -8,13 +8,13 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 from sqlalchemy import make_url
-from support.lanes import Pipeline, pipeline
-from support.waiting import until
 
 from projector.embedded import Postgres
 from projector.embedded.standby import Standby
 from projector.position import Position
 from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
+from support.lanes import Pipeline, pipeline
+from support.waiting import until
 
 
 class Rerouted(NamedTuple):

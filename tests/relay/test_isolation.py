@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from support.lanes import Pipeline
 
 from projector import keys
 from projector.relay import Relay
 from projector.sink.redis import Stream
+from support.lanes import Pipeline
 
 LAST_ID = "18446744073709551615-18446744073709551615"
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from redis.exceptions import OutOfMemoryError, RedisError
+
 from support.lanes import Pipeline, Writers, pipeline
 from support.proxy import proxy
 from support.waiting import until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.lanes import Pipeline
 
 ROWS = 100_000

@@ -7,12 +7,12 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError
-from support.lanes import client
 
 from projector import keys
 from projector.sink.outcome import Blocked, Moved, Published
 from projector.sink.redis import RedisSink, Stream
 from projector.source.batch import Row
+from support.lanes import client
 
 LAST_ID = "18446744073709551615-18446744073709551615"
 

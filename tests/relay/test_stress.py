@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+
 from support.lanes import Writers, pipeline
 
 SECONDS = 4

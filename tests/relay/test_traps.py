@@ -6,12 +6,12 @@ import asyncio
 from uuid import uuid4
 
 import pytest
-from support.lanes import Pipeline
-from support.waiting import until
 
 from projector.position import StaleSnapshot
 from projector.relay import Relay
 from projector.source.postgres import InTransaction
+from support.lanes import Pipeline
+from support.waiting import until
 
 
 async def head(pipe: Pipeline, relay: Relay) -> None:

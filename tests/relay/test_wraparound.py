@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from support.lanes import pipeline
-
 from projector.embedded import Postgres
+from support.lanes import pipeline
 
 BOUNDARY = 2**32
 SEGMENT = 1024 * 1024

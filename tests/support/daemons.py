@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from redis.exceptions import RedisError
+
 from support.lanes import Pipeline
 
 
