@@ -90,7 +90,9 @@ def insert_rows(
     if any(auto) or any(row["seq"] is not None for row in rows):
         insert = _insert_postgresql if on_postgresql else _insert_sqlite
         return insert(connection, outbox, rows, auto)
-    if on_postgresql and len(rows) > 1:
+    if on_postgresql and len(rows) == 1:
+        outbox.statements.insert_one(connection, rows[0])
+    elif on_postgresql and rows:
         connection.execute(outbox.statements.bulk, versioned_arrays(rows, auto))
     elif rows:
         connection.execute(outbox.statements.plain, rows)
