@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,49 @@ async def test_a_bad_stream_stops_its_topic_only(pipe, how, batch):
     await on.write("good", "bad", "fine")
     await on.settle()
     assert await on.complete("good", "bad", "fine")
+
+
+@pytest.mark.parametrize("how", ["type", "full"])
+async def test_a_topic_is_tried_in_vain_and_keeps_its_place(pipe, how):
+    """However often, the lane goes on meanwhile, and nothing of the topic is lost."""
+    on = await scene(pipe)
+    await on.block(how)
+    for _ in range(3):
+        await on.write("bad", "good")
+        for _ in range(3):
+            await pipe.turn(on.relay)
+            for topic in tuple(on.relay.state.detached):
+                await on.relay.follow(topic)
+        assert set(on.relay.state.detached) == {"bad"}
+        assert await on.complete("good")
+    await on.free(how)
+    await on.write("bad", "good")
+    await on.settle()
+    assert not on.relay.state.detached
+    assert await on.complete("good", "bad")
+
+
+@pytest.mark.parametrize("how", ["deleted", "older"])
+async def test_a_lost_stream_is_published_again(pipe, how):
+    """A stream that was deleted, or restored from an old copy, is filled again from the database;
+    the lane's other streams show nothing of it."""
+    on = await scene(pipe, batch=2)
+    await on.write("bad", "good")
+    await on.settle()
+    copy = await pipe.redis.dump(on.bad)
+    await on.write("bad", "good")
+    await on.settle()
+    await pipe.redis.delete(on.bad)
+    if how == "older":
+        await pipe.redis.restore(on.bad, 0, copy)
+    await on.write("bad", "good", "bad")
+    await on.settle()
+    assert not on.relay.state.detached
+    await on.write("bad", "good")
+    await on.settle()
+    assert await on.complete("good")
+    survived = [1] if how == "older" else []
+    assert await pipe.seqs("bad") == {"bad": [*survived, 1, 2, 3, 4, 5]}
 
 
 @pytest.mark.parametrize("last", ["good", "bad"])
@@ -176,3 +221,55 @@ async def test_a_stream_out_of_ids_is_detached_without_half_a_batch(pipe):
     assert set(on.relay.state.detached) == {"bad"}
     assert await on.complete("good", "fine")
     assert await pipe.seqs("bad") == {"x": [0]}
+
+
+TOPICS = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("losing", [False, True])
+async def test_topics_come_and_go(pipe, losing):
+    """However topics are blocked, tried, freed or emptied, under open transactions and a relay that
+    forgets: each event comes, in order; and once, unless its stream was deleted."""
+    chance = random.Random(f"topics-{losing}")
+    relay = await pipe.loaded(batch=2, pages=2)
+    last = {(topic, key): 0 for topic in TOPICS for key in "xyz"}
+    writing: list[tuple[Any, list[tuple[str, str]]]] = []
+    emptied = set()
+    for _ in range(150):
+        what = chance.random()
+        if what < 0.35:
+            locked = [held for _, holds in writing for held in holds]
+            free = [counter for counter in last if counter not in locked]
+            picked = chance.sample(free, min(len(free), chance.randint(1, 3)))
+            writing.append((await pipe.begin(), picked))
+            for topic, key in picked:
+                last[topic, key] += 1
+                await pipe.write(writing[-1][0], key, last[topic, key], topic)
+        elif what < 0.65 and writing:
+            connection, _ = writing.pop(chance.randrange(len(writing)))
+            await connection.execute("commit")
+            await connection.close()
+        elif what < 0.75:
+            pipe.topology[chance.choice(TOPICS)] = Stream(high_water=chance.choice([1, 0]))
+        elif what < 0.8:
+            relay = await pipe.loaded(batch=chance.randint(1, 3), pages=2)
+        elif what < 0.82 and losing:
+            emptied.add(topic := chance.choice(TOPICS))
+            await pipe.redis.delete(keys.stream(pipe.name, 0, topic))
+        await pipe.turn(relay)
+        for topic in tuple(relay.state.detached):
+            await relay.follow(topic)
+    for connection, _ in writing:
+        await connection.execute("commit")
+    pipe.topology.clear()
+    for topic, key in last:  # what is lost is noticed at the next publish
+        last[topic, key] += 1
+        await pipe.write(await pipe.connect(), key, last[topic, key], topic)
+    await pipe.settle(relay)
+    assert not relay.state.detached
+    assert bool(emptied) == losing
+    for topic in TOPICS:
+        found = await pipe.seqs(topic)
+        if topic in emptied:
+            found = {key: list(dict.fromkeys(seqs)) for key, seqs in found.items()}
+        assert found == {k: list(range(1, n + 1)) for (t, k), n in last.items() if t == topic}

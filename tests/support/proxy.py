@@ -19,6 +19,7 @@ class Proxy:
     def __init__(self, url: str) -> None:
         self.target = url
         self._loss: Loss | None = None
+        self._spared = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -29,9 +30,10 @@ class Proxy:
         host, port = self._server.sockets[0].getsockname()[:2]
         return address._replace(netloc=f"{login}@{host}:{port}").geturl()
 
-    def lose(self, what: Loss) -> None:
-        """The next request before it arrives, or the next reply after the server has acted."""
-        self._loss = what
+    def lose(self, what: Loss, after: int = 0) -> None:
+        """The next request before it arrives, or the next reply after the server has acted; but
+        so many of them are spared first."""
+        self._loss, self._spared = what, after
 
     @property
     def lost(self) -> bool:
@@ -75,8 +77,10 @@ class Proxy:
         with suppress(OSError):
             while chunk := await source.read(CHUNK):
                 if self._loss == what:
-                    self._loss = None
-                    return
+                    if not self._spared:
+                        self._loss = None
+                        return
+                    self._spared -= 1
                 target.write(chunk)
                 await target.drain()
 
