@@ -37,6 +37,7 @@ lint: .venv/.ready
 bench: .venv/.ready
 	$(RUN) pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(RUN) benchmarks.write
+	$(RUN) benchmarks.relay
 
 .venv/.ready: pyproject.toml
 	@$(call venv,.venv)

@@ -17,6 +17,9 @@ from projector.snapshot import Snapshot
 from projector.source import sql
 from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
 
+MAX_SPAN = 100_000
+"""Ids that one statement looks at, at most. A lane's share of them may be small."""
+
 FLUSH_AFTER = 0.010
 """Seconds to wait for somebody else's flush before forcing one."""
 
@@ -56,6 +59,7 @@ class PostgresSource:
     def __init__(self, connection: Any, log: str, origin: Origin, version: int) -> None:
         self._connection = connection
         self._turn = asyncio.Lock()
+        self._spans: dict[int, int] = {}
         self.origin = origin
         self._flush = sql.FLUSH if version >= 170000 else sql.OLD_FLUSH
         self._late = sql.LATE.format(log=log)
@@ -104,22 +108,39 @@ class PostgresSource:
         rows: list[Row] = []
         late = late_xids(position)
         if late and position.after < position.head:
-            xids = list(map(str, late))
-            bounds = (position.after, position.head)
-            rows = await self._page(self._late, lane, *bounds, limit, xids, *topics)
+            arguments = (list(map(str, late)), position.head)
+            rows = await self._scan(self._late, lane, position.after, limit, topics, *arguments)
         if len(rows) < limit:
             above = max(position.after, position.head)
             upto = str(position.upto.snapshot)
             left = limit - len(rows)
-            rows += await self._page(self._fresh, lane, above, upto, left, *topics)
+            rows += await self._scan(self._fresh, lane, above, left, topics, upto)
         after = position.advanced(rows[-1].id) if rows else position
         return Batch(rows, after if len(rows) == limit else after.closed())
 
-    async def _page(self, statement: str, *arguments: Any) -> list[Row]:
+    async def _scan(
+        self, statement: str, lane: int, after: int, limit: int, topics: Topics, *more: Any
+    ) -> list[Row]:
+        """The next `limit` rows above `after`, stretch by stretch; fewer if there are no more."""
+        rows: list[Row] = []
+        span = max(self._spans.get(lane, 0), limit)
+        while True:
+            left = limit - len(rows)
+            found = await self._page(statement, lane, after, left, *topics, span, *more)
+            _, first, last, *_ = found[0]
+            if found[0]["id"] is not None:
+                rows += [Row._make(tuple(row)[3:]) for row in found]
+            if first is None or len(rows) == limit or first + span > last:
+                self._spans[lane] = span
+                return rows
+            after = first + span - 1
+            span = min(span * 2, MAX_SPAN)
+
+    async def _page(self, statement: str, *arguments: Any) -> Any:
         async with self._turn:
             rows = await _fetch(self._connection, statement, *arguments)
         self._check(rows[0][0])
-        return [] if rows[0][1] is None else [Row._make(tuple(row)[1:]) for row in rows]
+        return rows
 
     def _check(self, timeline: str) -> None:
         if timeline != self.origin.timeline:

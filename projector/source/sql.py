@@ -48,37 +48,51 @@ _COLUMNS = ", ".join(
 
 # Each page says on which timeline it was read, also when it is empty: the connection may have been
 # routed to a promoted standby since the window was opened.
+#
+# And each looks at a stretch of ids only, from the first one there is: statistics of a table that
+# is usually empty make the planner collect and sort all that is left of a backlog, page by page.
+# Within a stretch it may do as it likes. `bounds` says where the stretch begins and where all ends.
 _PAGE = f"""
-select t.timeline, r.*
+select t.timeline, bounds.first, bounds.last, r.*
   from (select {_TIMELINE} as timeline) t
+ cross join ({{bounds}}) bounds
   left join lateral ({{page}}) r on true
  order by r.id
 """
 
-_TOPICS = "({only}::text is null or topic = {only}) and topic <> all({without}::text[])"
+_TOPICS = "($4::text is null or topic = $4) and topic <> all($5::text[])"
 
 FRESH = _PAGE.format(
+    bounds="select min(id) as first, max(id) as last from {log} where lane = $1 and id > $2",
     page=f"""
     select {_COLUMNS}
       from {{log}}
-     where lane = $1 and id > $2 and pg_visible_in_snapshot(xid, $3::text::pg_snapshot)
-       and {_TOPICS.format(only="$5", without="$6")}
-     order by id limit $4"""
+     where lane = $1 and id >= bounds.first and id < bounds.first + $6
+       and pg_visible_in_snapshot(xid, $7::text::pg_snapshot) and {_TOPICS}
+     order by id limit $3""",
 )
 """Rows above everything published. No `not visible in base` here: it would be redundant, and after
 a crash that hands aborted xids out again it would hide new rows."""
 
+_RUNNING = "unnest($7::text[]::xid8[]) as running(xid)"
+
 LATE = _PAGE.format(
+    bounds=f"""
+    select min(ids.first) as first, max(ids.last) as last
+      from {_RUNNING}
+     cross join lateral (
+        select min(o.id) as first, max(o.id) as last
+          from {{log}} o
+         where o.xid = running.xid and o.id > $2 and o.id <= $8) ids""",
     page=f"""
     select l.*
-      from unnest($5::text[]::xid8[]) as running(xid)
+      from {_RUNNING}
      cross join lateral (
         select {_COLUMNS}
           from {{log}} o
-         where o.xid = running.xid and o.id > $2 and o.id <= $3 and o.lane = $1
-           and {_TOPICS.format(only="$6", without="$7")}
-         order by o.id limit $4) l
-     order by l.id limit $4"""
+         where o.xid = running.xid and o.id >= bounds.first and o.id < bounds.first + $6
+           and o.id <= $8 and o.lane = $1 and {_TOPICS}
+         order by o.id limit $3) l
+     order by l.id limit $3""",
 )
-"""Rows at or below the head whose transactions were running when the base was taken. By unnest and
-lateral, so that statistics of an empty table cannot make the planner scan a full one."""
+"""Rows at or below the head ($8) whose transactions were running when the base was taken."""

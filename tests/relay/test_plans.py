@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from support.lanes import Pipeline
@@ -34,8 +36,23 @@ async def test_statistics_of_an_empty_table_scan_no_full_one(pipe, cache_mode):
     await burst(pipe)
     await pipe.source._connection.execute(f"set plan_cache_mode = {cache_mode}")
     snapshot = (await pipe.source.look()).snapshot
-    fresh = await plan(pipe, pipe.source._fresh, f"0, 50000, '{snapshot}', 1000, null, '{{}}'")
-    late = await plan(pipe, pipe.source._late, "0, 0, 50000, 1000, '{700,701,702}', null, '{}'")
+    page = "1000, null, '{}', 2000"
+    fresh = await plan(pipe, pipe.source._fresh, f"0, 50000, {page}, '{snapshot}'")
+    late = await plan(pipe, pipe.source._late, f"0, 0, {page}, '{{700,701,702}}', 50000")
     for text, index in ((fresh, "outbox_pkey"), (late, "outbox_xid_idx")):
         assert index in text, text
         assert "Seq Scan" not in text, text
+
+
+async def test_a_page_costs_the_same_wherever_it_lies(pipe):
+    """Behind stale statistics too: no page touches more than a few times its own rows."""
+    await burst(pipe)
+    snapshot = (await pipe.source.look()).snapshot
+    connection = pipe.source._connection
+    await connection.execute(f"prepare page as {pipe.source._fresh}")
+    for after in (0, 50_000, 90_000):
+        arguments = f"0, {after}, 1000, null, '{{}}', 2000, '{snapshot}'"
+        explain = f"explain (analyze, buffers, format json) execute page({arguments})"
+        report = json.loads(await connection.fetchval(explain))[0]["Plan"]
+        touched = report["Shared Hit Blocks"] + report["Shared Read Blocks"]
+        assert touched < 500, f"{touched} blocks for a thousand rows"
