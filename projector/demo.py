@@ -1,4 +1,4 @@
-"""The demo: a small shop writes orders and events, some of which are rolled back."""
+"""The demo: a small shop writes orders and events, some roll back, and a projector relays them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from redis.asyncio import Redis
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import (
     AsyncConnection,
     AsyncEngine,
@@ -19,10 +20,15 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outbox import AUTO, Outbox
+from projector import keys
+from projector.connect import redis_of
+from projector.daemon import Projector
 from projector.embedded import servers
+from projector.settings import Settings
 
 WRITERS = 4
 ORDERS_EACH = 25
+PATIENCE = 30.0
 
 
 class Base(DeclarativeBase):
@@ -44,16 +50,21 @@ class OutOfStock(Exception):
 
 
 async def main() -> int:
-    """Run it. Returns the exit code: 0 if every committed order has its events, and no other."""
+    """Run it. Returns the exit code: 0 if the streams hold the events of every committed order,
+    once each and in order, and no other."""
     print("starting PostgreSQL and Valkey …", flush=True)
     async with servers() as real:
-        engine = create_async_engine(real.database_url)
+        engine, redis = create_async_engine(real.database_url), redis_of(real.redis_url)
         async with engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
-        print(f"{WRITERS} writers place {ORDERS_EACH} orders each, in one transaction per order")
+        projector = Projector(engine, redis, Settings(name=events.name))
+        relaying = asyncio.create_task(projector.run())
+        print(f"{WRITERS} writers place {ORDERS_EACH} orders each, one transaction per order")
         outcomes = await asyncio.gather(*(_write(engine, seed) for seed in range(WRITERS)))
-        rolled_back = sum(outcomes)
-        code = await _report(engine, rolled_back)
+        code = await _report(engine, redis, rolled_back=sum(outcomes))
+        projector.stop()
+        await relaying
+        await redis.aclose()
         await engine.dispose()
     return code
 
@@ -84,34 +95,43 @@ async def _place(sessions: async_sessionmaker[AsyncSession], chance: random.Rand
             raise OutOfStock
 
 
-async def _report(engine: AsyncEngine, rolled_back: int) -> int:
-    log = events.table.c
+async def _report(engine: AsyncEngine, redis: Redis, rolled_back: int) -> int:
     async with engine.connect() as connection:
-        orders = set(await _column(connection, select(Order.id)))
-        keys = set(
-            map(int, await _column(connection, select(log.key).where(log.topic == "orders")))
-        )
-        charged = await connection.execute(
-            select(log.key, func.count(), func.max(log.seq))
-            .where(log.topic == "customers")
-            .group_by(log.key)
-            .order_by(log.key)
-        )
-        lanes = Counter(await _column(connection, select(log.lane)))
-        print("\nthe outbox holds, per customer, events numbered without holes:")
-        holes = 0
-        for key, count, last in charged:
-            holes += last - count
-            print(f"  {key:<12} {count:>3} events, last seq {last}")
-    spread = ", ".join(f"{lane}: {count}" for lane, count in sorted(lanes.items()))
-    print(f"over its lanes: {spread}\n")
-    missing, extra = len(orders - keys), len(keys - orders)
+        orders = set(map(str, await _column(connection, select(Order.id))))
+        written = await _column(connection, select(events.table.c.event_id))
+    print(f"the outbox holds {len(written)} events of {len(orders)} committed orders")
+    placed = await _arrived(redis, "orders", len(orders))
+    charged = await _arrived(redis, "customers", len(orders))
+    print("their streams hold, per customer, events numbered without holes:")
+    out_of_order = 0
+    for customer in sorted({entry["subject"] for entry in charged}):
+        numbers = [int(e["sequence"]) for e in charged if e["subject"] == customer]
+        out_of_order += numbers != list(range(1, len(numbers) + 1))
+        print(f"  {customer:<12} {len(numbers):>3} events, last sequence {numbers[-1]}")
+    delivered = Counter(entry["id"] for entry in (*placed, *charged))
+    lost = len({str(event_id) for event_id in written} - delivered.keys())
+    doubled = sum(count - 1 for count in delivered.values())
+    strange = len({entry["subject"] for entry in placed} - orders)
     print(
-        f"audit: committed={len(orders)} rolled_back={rolled_back} events={lanes.total()} "
-        f"missing={missing} extra={extra} holes={holes}"
+        f"\naudit: committed={len(orders)} rolled_back={rolled_back} events={len(written)} "
+        f"delivered={len(delivered)} lost={lost} duplicated={doubled} "
+        f"out_of_order={out_of_order} not_committed={strange}"
     )
-    right = not (missing or extra or holes) and lanes.total() == 2 * len(orders)
-    return 0 if right and rolled_back else 1
+    wrong = lost or doubled or out_of_order or strange or len(written) != 2 * len(orders)
+    return 1 if wrong or not rolled_back else 0
+
+
+async def _arrived(redis: Redis, topic: str, count: int) -> list[dict[str, str]]:
+    """The entries of a topic over all lanes, once there are as many as there should be."""
+    streams = [keys.stream(events.name, lane, topic) for lane in range(events.lanes)]
+    async with asyncio.timeout(PATIENCE):
+        while sum([await redis.xlen(stream) for stream in streams]) < count:  # noqa: ASYNC110  # a stream has no event to wait for
+            await asyncio.sleep(0.01)
+    found: list[dict[str, str]] = []
+    for stream in streams:
+        entries: Any = await redis.xrange(stream)
+        found += [{k.decode(): v.decode() for k, v in entry.items()} for _, entry in entries]
+    return found
 
 
 async def _column(connection: AsyncConnection, statement: Select[Any]) -> Sequence[Any]:

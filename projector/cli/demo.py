@@ -8,7 +8,7 @@ import typer
 
 
 def demo() -> None:
-    """Watch a small shop write orders and events on real servers from wheels; needs nothing."""
+    """Watch a small shop's events reach their streams, on real servers from wheels."""
     from projector.demo import main
 
     raise typer.Exit(asyncio.run(main()))
