@@ -7,6 +7,7 @@ their own (the fixture `schema`). Whatever creates databases, kills or limits us
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -16,6 +17,11 @@ from sqlalchemy.pool import NullPool
 
 from projector.embedded import Postgres, Valkey
 from support.backends import Backend, postgres_backend, sqlite_backend
+
+# A shell starts background jobs with SIGINT ignored, and every process of the tests would inherit
+# that; what they test of Ctrl-C must not depend on how the tests were started.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
