@@ -117,6 +117,8 @@ class Checkpoints:
             return list(await connection.execute(statement))
 
 
-def older(position: Position) -> tuple[int, int, int]:
-    """Sorts the positions of one lane, the oldest first."""
-    return position.base.snapshot.xmax, position.head, position.after
+def older(position: Position) -> tuple[int, ...]:
+    """Sorts the positions of one lane, the oldest first. Of two snapshots with the same end, the
+    older one has more transactions running."""
+    base = position.base.snapshot
+    return base.xmax, -len(base.running), position.head, position.after

@@ -24,7 +24,7 @@ from projector.checkpoint import Checkpoints
 from projector.errors import ProjectorError
 from projector.janitor import Janitor
 from projector.lease import Leases, fair_share
-from projector.position import Moment
+from projector.position import Moment, StaleSnapshot
 from projector.relay import Relay
 from projector.settings import Settings, duration
 from projector.sink.redis import RedisSink
@@ -38,7 +38,7 @@ AnySource = PostgresSource | SqliteSource
 
 OUTAGE = (
     *(RedisError, PostgresError, InterfaceError, DBAPIError, OSError, TimeoutError),
-    *(NotPrimary, TimelineChanged),
+    *(NotPrimary, TimelineChanged, StaleSnapshot),
 )
 """What time heals: servers that are away, loading, failing over, full or read-only."""
 
@@ -155,7 +155,7 @@ class Projector:
         }
         waiting = await source.waiting(moment, between) if between else set()
         for lane in between.keys() - waiting:
-            relays[lane].skip(moment)
+            relays[lane].skip(moment, between[lane])
         behind = [r for r in relays.values() if r.state.main.base != moment or r.state.detached]
         return sum(await _all(self._advance(relay, moment) for relay in behind))
 

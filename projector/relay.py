@@ -45,11 +45,11 @@ class Sink(Protocol):
     async def state(self, lane: int) -> str:
         """The lane's stored state; empty if there is none."""
 
-    async def publish(self, lane: int, expected: str, new: str, rows: Sequence[Row]) -> Outcome:
-        """All rows and the new state, or nothing. An error leaves the outcome unknown."""
-
-    async def forget(self, lane: int, topic: str) -> None:
-        """What was known of a topic's stream, which is gone: it may be made anew."""
+    async def publish(
+        self, lane: int, expected: str, new: str, rows: Sequence[Row], lost: str | None = None
+    ) -> Outcome:
+        """All rows and the new state, or nothing. An error leaves the outcome unknown. `lost` is a
+        topic whose stream is gone, and may be made anew from now on."""
 
 
 class Resume(Protocol):
@@ -89,6 +89,7 @@ class Relay:
         self._pages = pages
         self._telemetry = telemetry or Telemetry()
         self._followed: dict[str, float] = {}
+        self._faster: set[str] = set()
         self._turn = asyncio.Lock()
         self._stored: str | None = None
         self._state: LaneState | None = None
@@ -102,9 +103,11 @@ class Relay:
         """Learn where the lane stands, from Redis, or from the database if Redis has forgotten."""
         await self._adopt(await self._sink.state(self.lane))
 
-    def skip(self, moment: Moment) -> None:
-        """Nothing of this lane was committed up to `moment`: remember that, without storing it."""
-        self._state = self.state.moved(self.state.main.opened(moment).closed())
+    def skip(self, moment: Moment, asked: Position) -> None:
+        """Nothing was committed between the position `asked` about and `moment`: remember that,
+        without storing it. Unless the lane stands elsewhere by now, or is just moving."""
+        if self.state.main == asked and not self._turn.locked():
+            self._state = self.state.moved(asked.opened(moment).closed())
 
     async def advance(self, moment: Moment) -> int:
         """Publish what is committed up to `moment`, taken after load(). Returns how many events.
@@ -130,10 +133,23 @@ class Relay:
             position, main = self.state.detached[topic], self.state.main
             if position.upto is None:
                 if position.base == main.base:
-                    return 0  # it rejoins by publishing, once the lane has gone on without it
+                    await self._rejoin(topic, position)
+                    return 0
+                if not main.base.snapshot.covers(position.base.snapshot):
+                    return 0  # it was faster, and waits for the lane
                 position = position.opened(main.base)
             self._followed[topic] = time.monotonic()
-            return await self._publish(position, Topics(only=topic), moved)
+            count = await self._publish(position, Topics(only=topic), moved)
+            now = self.state.detached.get(topic)
+            if now is not None and now.base == position.upto:
+                self._faster.add(topic)
+            return count
+
+    async def _rejoin(self, topic: str, position: Position) -> None:
+        """A topic rejoins by publishing up to where the lane stands. One that had done so before
+        the lane got there rejoins now; one that was just detached has yet to show that it can."""
+        if topic in self._faster and self.state.main.upto is None:
+            await self._store(self.state.moved_topic(topic, position), [])
 
     def due(self, topic: str) -> bool:
         """Whether a detached topic may be tried again: its stream is not asked at every turn."""
@@ -187,11 +203,13 @@ class Relay:
                 await self._detach(outcome)
         return False
 
-    async def _store(self, state: LaneState, rows: Sequence[Row]) -> Outcome:
+    async def _store(
+        self, state: LaneState, rows: Sequence[Row], lost: str | None = None
+    ) -> Outcome:
         assert self._stored is not None, "load() first"
         new = str(state)
         began = time.monotonic()
-        outcome = await self._sink.publish(self.lane, self._stored, new, rows)
+        outcome = await self._sink.publish(self.lane, self._stored, new, rows, lost)
         if isinstance(outcome, Published):
             seconds = time.monotonic() - began
             for topic, count in Counter(row.topic for row in rows).items():
@@ -221,21 +239,22 @@ class Relay:
 
     async def _detach(self, outcome: Blocked) -> None:
         topic, reason, detail = outcome.topic, outcome.reason, outcome.detail
+        self._faster.discard(topic)
         if self._telemetry.detached(self.lane, topic, reason, detail):
             log.error(
                 "a stream takes no entries; the lane goes on without its topic",
                 extra={"lane": self.lane, "topic": topic, "reason": reason, "detail": detail},
             )
         state = self.state
-        if reason == "deleted":
-            await self._sink.forget(self.lane, topic)
+        lost = topic if reason == "deleted" else None
+        if lost:
             position = await self._resume.topic(self.lane, topic)
             state = replace(state, detached={**state.detached, topic: position})
         elif topic in state.detached:
             return  # it stays where it stands, and is tried again
         else:
             state = state.detach(topic)
-        if isinstance(stored := await self._store(state, []), Moved):
+        if isinstance(stored := await self._store(state, [], lost), Moved):
             await self._moved(stored)
 
     def _without_detached(self) -> Topics:

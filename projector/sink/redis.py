@@ -50,18 +50,16 @@ class RedisSink:
         stored: bytes | str | None = await self.redis.get(keys.position(self.name, lane))
         return script.text(stored or b"")
 
-    async def forget(self, lane: int, topic: str) -> None:
-        """A stream that is gone may be made anew."""
-        stream = keys.stream(self.name, lane, topic)
-        await self.redis.hdel(keys.tops(self.name, lane), stream)
-
-    async def publish(self, lane: int, expected: str, new: str, rows: Sequence[Row]) -> Outcome:
+    async def publish(
+        self, lane: int, expected: str, new: str, rows: Sequence[Row], lost: str | None = None
+    ) -> Outcome:
         """All rows and the new state, or nothing. An error leaves the outcome unknown: read the
-        state back."""
+        state back. `lost` is a topic whose stream is gone, and may be made anew from now on."""
         topics = list(dict.fromkeys(row.topic for row in rows))
         streams = [keys.stream(self.name, lane, topic) for topic in topics]
         touched = [keys.position(self.name, lane), keys.tops(self.name, lane), *streams]
-        arguments: list[Any] = [expected, new]
+        forget = "" if lost is None else keys.stream(self.name, lane, lost)
+        arguments: list[Any] = [expected, new, forget]
         for topic in topics:
             arguments += self.topology.get(topic, PLAIN).arguments()
         arguments += _entries(self.name, rows, {topic: n for n, topic in enumerate(topics, 1)})

@@ -28,8 +28,10 @@ FLUSHED = "select pg_current_wal_flush_lsn() >= $1::text::pg_lsn"
 FLUSH = "select pg_logical_emit_message(false, '', '', true)"
 """Writes and flushes a message that nobody reads: how PostgreSQL ≥ 17 is made to flush."""
 
-OLD_FLUSH = "select pg_logical_emit_message(true, '', '')"
-"""The same before 17: a tiny transaction, whose commit flushes."""
+OLD_FLUSH = """
+select set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, '', '')
+"""
+"""The same before 17: a tiny transaction, whose commit is made to flush."""
 
 WAITING = """
 select lanes.lane

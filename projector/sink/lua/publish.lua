@@ -3,7 +3,7 @@
 -- KEYS[1]  the lane's state (text)
 -- KEYS[2]  the lane's @tops: stream key -> last id that a projector saw there (hash)
 -- KEYS[3…] the streams of the batch
--- ARGV     expected state, new state ('' for none), then
+-- ARGV     expected state, new state ('' for none), the key of a lost stream to forget or '', then
 --          per stream:  high water (0: none), maxlen (0: none), '~' or '=', n, n group names
 --          per event:   number of its stream (1…), n, n field names and values
 -- Returns  {'ok', entries added by others…}
@@ -18,7 +18,7 @@ if stored ~= ARGV[1] then
   return {'moved', stored}
 end
 
-local argument = 3
+local argument = 4
 local streams = {}
 local strangers = {}
 
@@ -61,7 +61,6 @@ for i = 3, #KEYS do
     if remembered then
       return {'blocked', i - 2, 'deleted', remembered}
     end
-    stream.new = true
   elseif kind ~= 'stream' then
     return {'blocked', i - 2, 'type', kind}
   else
@@ -76,13 +75,15 @@ for i = 3, #KEYS do
       return {'blocked', i - 2, 'full', redis.call('XLEN', key)}
     end
   end
+  stream.unknown = not remembered
   streams[i - 2] = stream
 end
 
+-- A consumer may have made the stream, or its own group, before the first event came.
 for i = 1, #streams do
-  if streams[i].new then
+  if streams[i].unknown then
     for _, group in ipairs(streams[i].groups) do
-      redis.call('XGROUP', 'CREATE', streams[i].key, group, '0', 'MKSTREAM')
+      redis.pcall('XGROUP', 'CREATE', streams[i].key, group, '0', 'MKSTREAM')
     end
   end
 end
@@ -109,6 +110,10 @@ while argument <= #ARGV do
         redis.call('HSET', KEYS[2], streams[i].key, last_id(streams[i].key))
       end
     end
+    -- Out of memory, read-only, too few replicas: the server's fault, which time may heal.
+    if not string.match(id['err'], '^ERR') and not string.match(id['err'], '^WRONGTYPE') then
+      return id
+    end
     return {'blocked', number, 'refused', id['err']}
   end
   added[#added + 1] = {stream.key, id}
@@ -117,6 +122,9 @@ while argument <= #ARGV do
 end
 
 redis.call('SET', KEYS[1], ARGV[2])
+if ARGV[3] ~= '' then
+  redis.call('HDEL', KEYS[2], ARGV[3])
+end
 for i = 1, #streams do
   redis.call('HSET', KEYS[2], streams[i].key, streams[i].last)
 end
