@@ -23,10 +23,13 @@ from projector import trouble
 from projector.checkpoint import Checkpoints
 from projector.errors import ProjectorError
 from projector.janitor import Janitor
+from projector.lane import LaneState
 from projector.lease import Leases, fair_share
+from projector.origin import start
 from projector.position import Moment, StaleSnapshot
 from projector.relay import Relay
 from projector.settings import Settings, duration
+from projector.sink.outcome import Moved
 from projector.sink.redis import RedisSink
 from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
 from projector.source.sqlite import SqliteSource
@@ -105,6 +108,38 @@ class Projector:
             finally:
                 await self._leave()
             return count
+
+    async def rebase(self) -> int:
+        """Let every lane start over on the database that answers now: all that is retained is
+        published again, nothing is skipped. How many lanes. A running projector follows by itself,
+        or takes up lanes that stood still."""
+        async with self._source() as source:
+            lanes = await self._lanes()
+            for lane in lanes:
+                anew = str(LaneState(start(source.origin)))
+                stored = await self._sink.state(lane)
+                while isinstance(now := await self._sink.publish(lane, stored, anew, []), Moved):
+                    stored = now.stored
+            return len(lanes)
+
+    async def drop_group(self, group: str) -> int:
+        """Retire a consumer group: nothing waits for it any more. How many streams had it."""
+        async with self._source() as source:
+            checkpoints = Checkpoints(self._engine, self._outbox.tables, source.origin)
+            topics = [
+                topic for topic, names in (await checkpoints.groups()).items() if group in names
+            ]
+            dropped = 0
+            for lane in await self._lanes():
+                for topic in topics:
+                    dropped += await self._sink.drop_group(lane, topic, group)
+            await checkpoints.drop_group(group)
+            return dropped
+
+    async def groups(self) -> dict[str, set[str]]:
+        """The consumer groups that are known, by topic."""
+        async with self._source() as source:
+            return await Checkpoints(self._engine, self._outbox.tables, source.origin).groups()
 
     async def _serve(self) -> None:
         """Until stop(), or until something goes wrong. Trouble after a good turn ends the call and

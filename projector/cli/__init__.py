@@ -8,7 +8,9 @@ import typer
 
 from outbox import OutboxError
 from projector.cli.demo import demo
+from projector.cli.groups import groups
 from projector.cli.migrate import migrate
+from projector.cli.rebase import rebase
 from projector.cli.run import run
 from projector.cli.status import status
 from projector.errors import ProjectorError
@@ -31,6 +33,8 @@ def projector() -> None:
 app.command()(run)
 app.command()(status)
 app.command()(migrate)
+app.command()(rebase)
+app.add_typer(groups, name="groups")
 app.command()(demo)
 
 

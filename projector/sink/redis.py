@@ -50,6 +50,13 @@ class RedisSink:
         stored: bytes | str | None = await self.redis.get(keys.position(self.name, lane))
         return script.text(stored or b"")
 
+    async def drop_group(self, lane: int, topic: str, group: str) -> bool:
+        """Whether the topic's stream had the group."""
+        stream = keys.stream(self.name, lane, topic)
+        if not await self.redis.exists(stream):
+            return False
+        return bool(await self.redis.xgroup_destroy(stream, group))
+
     async def publish(
         self, lane: int, expected: str, new: str, rows: Sequence[Row], lost: str | None = None
     ) -> Outcome:

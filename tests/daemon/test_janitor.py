@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -164,3 +166,42 @@ async def test_a_promotion_rewinds_to_the_databases_own_checkpoint(house):
     )
     with pytest.raises(OtherDatabase, match="projector rebase"):
         await restored.fit(0, LaneState(Position(promoted, "e1")))
+
+
+def command(house, redis_url: str, *words: str) -> str:
+    database = house.pipe.database.render_as_string(hide_password=False)
+    options = ["--database-url", database, "--redis-url", redis_url, "--name", house.pipe.name]
+    done = subprocess.run(
+        [sys.executable, "-m", "projector", *words, *options, "--lanes", "1"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_groups_are_listed_and_dropped(house, redis_url):
+    """A group that nobody runs any more is retired in Redis and in the database."""
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    await house.pipe.redis.xgroup_create(house.stream, "gone", "0")
+    await house.janitor.checkpoint(relay)
+    assert command(house, redis_url, "groups", "list") == "t: gone\n"
+    assert "from 1 streams" in command(house, redis_url, "groups", "drop", "gone")
+    await house.janitor.checkpoint(relay)
+    assert command(house, redis_url, "groups", "list") == ""
+    assert await house.janitor.prune(0, TOMORROW) == 1
+
+
+async def test_a_rebase_publishes_what_is_retained_again(house, redis_url):
+    """After a restore or a move: the stored state speaks of another database."""
+    relay = await house.relay()
+    await house.publish(relay, 1, 2)
+    foreign = Position(Origin("another", "00000001"), "e1", head=99)
+    await house.pipe.redis.set(keys.position(house.pipe.name, 0), str(LaneState(foreign)))
+    with pytest.raises(OtherDatabase):
+        await house.relay()
+    assert "rebased 1 lanes" in command(house, redis_url, "rebase")
+    await house.pipe.turn(await house.relay())
+    assert await house.pipe.seqs() == {"k": [1, 2, 1, 2]}
