@@ -461,7 +461,9 @@ async def test_looking_writes_nothing(pipe, look):
     async def state() -> tuple[object, ...]:
         names = sorted([key async for key in pipe.redis.scan_iter(f"*{pipe.name}*")])
         dumps = [await pipe.redis.dump(name) for name in names]
-        return names, dumps, await connection.fetchval("select pg_current_snapshot()::text")
+        tables = [table.name for table in pipe.outbox.tables.all()]
+        rows = [await connection.fetch(f"select xmin, xmax, ctid, * from {t}") for t in tables]
+        return names, dumps, rows
 
     before = await state()
     await look()
