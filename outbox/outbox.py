@@ -199,12 +199,12 @@ class Outbox:
         met = self._met.setdefault(connection.engine, set())
         if schema in met:
             return
-        stored = self._read_meta(connection)
+        stored = self.read_meta(connection)
         ours = stored is None
         if ours:
             parameters = {"name": self.name, "lanes": self.lanes}
             connection.execute(self.statements.claim_meta, parameters)
-            stored = self._read_meta(connection)  # somebody else may have been faster
+            stored = self.read_meta(connection)  # somebody else may have been faster
         assert stored is not None, "somebody has claimed it"
         for field, configured, found in zip(
             ("name", "lanes"), (self.name, self.lanes), stored, strict=True
@@ -214,7 +214,7 @@ class Outbox:
         if not ours:  # else this transaction may yet roll back
             met.add(schema)
 
-    def _read_meta(self, connection: Connection) -> tuple[str, int] | None:
+    def read_meta(self, connection: Connection) -> tuple[str, int] | None:
         try:
             row = connection.execute(self.statements.read_meta).first()
         except DBAPIError as exc:

@@ -40,6 +40,8 @@ class Tables:
     meta        one row: the outbox's name and its number of lanes
     checkpoint  how far each lane is published, and acknowledged by each group
     groups      the consumer groups that are known, whatever Redis remembers
+    rejected    rows that could not be published for their own sake, with the cause
+    paused      topics that are held back by hand
     """
 
     def __init__(self, metadata: MetaData, *, lanes: int, schema: str | None, prefix: str) -> None:
@@ -79,6 +81,8 @@ class Tables:
             Column("consumer", Text, nullable=False),
             Column("position", Text, nullable=False),
             _now("updated_at"),
+            # The highest id that was deleted; kept in the row of what is published.
+            Column("pruned_to", BigInteger, nullable=True),
             PrimaryKeyConstraint("lane", "consumer", name=conv(f"{prefix}outbox_checkpoint_pkey")),
         )
         self.groups = self._table(
@@ -88,9 +92,26 @@ class Tables:
             _now("created_at"),
             PrimaryKeyConstraint("topic", "name", name=conv(f"{prefix}outbox_groups_pkey")),
         )
+        self.rejected = self._table(
+            f"{prefix}outbox_rejected",
+            Column("row_id", BigInteger, autoincrement=False, nullable=False),
+            Column("lane", SmallInteger, nullable=False),
+            *_event_columns(Column("seq", BigInteger, nullable=True)),
+            Column("cause", Text, nullable=False),
+            _now("rejected_at"),
+            # Ids of commits that a promotion lost are given out again; event ids are not.
+            PrimaryKeyConstraint("row_id", "event_id", name=conv(f"{prefix}outbox_rejected_pkey")),
+        )
+        self.paused = self._table(
+            f"{prefix}outbox_paused",
+            Column("topic", Text, nullable=False),
+            _now("paused_at"),
+            PrimaryKeyConstraint("topic", name=conv(f"{prefix}outbox_paused_pkey")),
+        )
 
     def all(self) -> tuple[Table, ...]:
-        return (self.log, self.delayed, self.seq, self.meta, self.checkpoint, self.groups)
+        first = (self.log, self.delayed, self.seq, self.meta)
+        return (*first, self.checkpoint, self.groups, self.rejected, self.paused)
 
     def _table(self, name: str, *items: Any, **options: Any) -> Table:
         # conv() keeps a naming convention of the user's MetaData from renaming what we name.

@@ -16,12 +16,27 @@ from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite renders it
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox.tables import Tables
+from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.origin import OtherDatabase, start
-from projector.position import Origin, Position
+from projector.position import DAWN, Origin, Position
 
 PUBLISHED = ""
 """The consumer under which a lane's own position is kept."""
+
+
+class Hole(ProjectorError):
+    """Redis came back from before rows that are pruned by now."""
+
+    def __init__(self, lane: int, published_to: int, pruned_to: int) -> None:
+        super().__init__(
+            f"lane {lane} is published up to row {published_to}, but rows up to {pruned_to} are "
+            "pruned: Redis was restored from an old copy, and what lies between is gone. "
+            "Run `projector rebase` to go on with what is retained"
+        )
+        self.lane = lane
+        self.published_to = published_to
+        self.pruned_to = pruned_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +114,42 @@ class Checkpoints:
 
     async def fit(self, lane: int, state: LaneState) -> LaneState:
         stored = state.main.origin
-        if stored == self.origin:
-            return state
         if stored.system != self.origin.system:
             raise OtherDatabase(lane, stored, self.origin)
+        if stored == self.origin:
+            await self._refuse_holes(lane, state)
+            return state
         # A promotion. Commits that the old primary had and this one has not may have given their
         # ids and xids to others; our own checkpoint came with the WAL, and so did all before it.
-        return LaneState(self._anew((await self.load(lane)).get(PUBLISHED)))
+        # Unless Redis, too, has lost something. A checkpoint from after the promotion tells nothing
+        # of where the old primary and this one parted.
+        saved = (await self.load(lane)).get(PUBLISHED)
+        if saved is None or saved.origin != stored:
+            return LaneState(start(self.origin))
+        return LaneState(self._anew(min(saved, at_rest(state), key=older)))
+
+    async def fell_back(self, lane: int, before: Position | None, now: Position) -> int:
+        """How many events are published again by a lane that stood at `before`, or, if nobody
+        remembers, at its checkpoint. Roughly: by ids."""
+        before = before or (await self.load(lane)).get(PUBLISHED)
+        if before is None or before.published_to <= now.published_to:
+            return 0
+        log = self.tables.log
+        rows = select(func.count()).where(
+            log.c.lane == lane, log.c.id > now.published_to, log.c.id <= before.published_to
+        )
+        return int((await self._fetch(rows))[0][0])
+
+    async def _refuse_holes(self, lane: int, state: LaneState) -> None:
+        """Rows that the position has yet to publish must not be pruned already. In its first window
+        a lane only promises what is retained."""
+        checkpoint = self.tables.checkpoint
+        mine = (checkpoint.c.lane == lane, checkpoint.c.consumer == PUBLISHED)
+        found = await self._fetch(select(checkpoint.c.pruned_to).where(*mine))
+        pruned_to = found[0][0] if found else None
+        position = at_rest(state)
+        if pruned_to is not None and position.base != DAWN and position.head < pruned_to:
+            raise Hole(lane, position.head, pruned_to)
 
     def _anew(self, position: Position | None) -> Position:
         if position is None or position.origin.system != self.origin.system:
@@ -115,6 +159,12 @@ class Checkpoints:
     async def _fetch(self, statement: Any) -> list[Any]:
         async with self.engine.connect() as connection:
             return list(await connection.execute(statement))
+
+
+def at_rest(state: LaneState) -> Position:
+    """The oldest of a lane's positions, without its open window: up to there, all is published."""
+    position = min((state.main, *state.detached.values()), key=older)
+    return replace(position, upto=None, after=0)
 
 
 def older(position: Position) -> tuple[int, ...]:

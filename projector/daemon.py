@@ -23,10 +23,13 @@ from projector import trouble
 from projector.checkpoint import Checkpoints
 from projector.errors import ProjectorError
 from projector.janitor import Janitor
+from projector.janitor.prune import Pruner
 from projector.lane import LaneState
 from projector.lease import Leases, fair_share
 from projector.origin import start
+from projector.paused import Paused
 from projector.position import Moment, StaleSnapshot
+from projector.rejected import Rejected
 from projector.relay import Relay
 from projector.settings import Settings, duration
 from projector.sink.outcome import Moved
@@ -34,6 +37,7 @@ from projector.sink.redis import RedisSink
 from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
 from projector.source.sqlite import SqliteSource
 from projector.telemetry import Telemetry
+from projector.topology import with_groups
 
 log = logging.getLogger("projector")
 
@@ -46,6 +50,8 @@ OUTAGE = (
 """What time heals: servers that are away, loading, failing over, full or read-only."""
 
 
+LANES = 8
+"""Where neither the database nor the settings say how many."""
 FIRST_LANE = 0
 DUE_EVERY = 1.0
 """Seconds between two looks for delayed events."""
@@ -69,15 +75,16 @@ class Projector:
         self._engine = engine
         self._leases = Leases(redis, settings.name, duration(settings.lease))
         self._sink = RedisSink(redis, settings.name, settings.topology)
-        self._outbox = Outbox(
-            name=settings.name,
-            lanes=settings.lanes,
-            schema=settings.schema,
-            prefix=settings.prefix,
-        )
+        self._outbox = self._outbox_of(settings.lanes or LANES)
+        self._paused = Paused(engine, self._outbox.tables)
+        self.rejected = Rejected(engine, self._outbox.tables)
         self._relays: dict[int, Relay] = {}
         self._stopping = asyncio.Event()
         self._turned = False
+
+    def _outbox_of(self, lanes: int) -> Outbox:
+        where = self.settings
+        return Outbox(name=where.name, lanes=lanes, schema=where.schema, prefix=where.prefix)
 
     def stop(self) -> None:
         """Finish the batch, release the lanes, and return from run(). Safe in a signal handler."""
@@ -125,7 +132,7 @@ class Projector:
     async def drop_group(self, group: str) -> int:
         """Retire a consumer group: nothing waits for it any more. How many streams had it."""
         async with self._source() as source:
-            checkpoints = Checkpoints(self._engine, self._outbox.tables, source.origin)
+            checkpoints = self._checkpoints(source)
             topics = [
                 topic for topic, names in (await checkpoints.groups()).items() if group in names
             ]
@@ -139,7 +146,17 @@ class Projector:
     async def groups(self) -> dict[str, set[str]]:
         """The consumer groups that are known, by topic."""
         async with self._source() as source:
-            return await Checkpoints(self._engine, self._outbox.tables, source.origin).groups()
+            return await self._checkpoints(source).groups()
+
+    async def pause(self, topic: str) -> None:
+        """Hold a topic back: its events stay in the database, and the other topics go on."""
+        async with self._source():
+            await self._paused.pause(topic)
+
+    async def resume(self, topic: str) -> bool:
+        """Let a paused topic go on where it stood. Whether it was paused."""
+        async with self._source():
+            return await self._paused.resume(topic)
 
     async def _serve(self) -> None:
         """Until stop(), or until something goes wrong. Trouble after a good turn ends the call and
@@ -210,12 +227,15 @@ class Projector:
     async def _keep_house(self, source: AnySource) -> None:
         """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
         then, lane by lane."""
-        janitor = Janitor(
+        checkpoints = self._checkpoints(source)
+        janitor = Janitor(self._engine, self._leases.redis, self._outbox, checkpoints)
+        longest = self.settings.keep_at_most
+        pruner = Pruner(
             self._engine,
-            self._leases.redis,
             self._outbox,
-            Checkpoints(self._engine, self._outbox.tables, source.origin),
-            duration(self.settings.retention),
+            checkpoints,
+            retention=duration(self.settings.retention),
+            keep_at_most=None if longest is None else duration(longest),
         )
         every = duration(self.settings.checkpoint).total_seconds()
         checkpoint_at = time.monotonic() + every
@@ -225,13 +245,14 @@ class Projector:
             if time.monotonic() >= checkpoint_at:
                 for lane, relay in list(self._relays.items()):
                     await janitor.checkpoint(relay)
-                    await janitor.prune(lane)
+                    await pruner.prune(lane)
                 checkpoint_at = time.monotonic() + every
             await asyncio.sleep(min(DUE_EVERY, every))
 
     async def _share(self, source: AnySource) -> None:
         """Renew our lanes, give up what is more than our share, take what is free."""
         lanes = await self._lanes()
+        await self._learn(source, lanes)
         share = fair_share(len(lanes), await self._leases.join())
         for lane in sorted(lanes, key=lambda lane: lane not in self._relays):
             if lane not in self._relays and len(self._relays) >= share:
@@ -242,6 +263,30 @@ class Projector:
                 continue
             await self._hold(lane, source)
         self.telemetry.holds(self._relays)
+
+    async def _learn(self, source: AnySource, lanes: range) -> None:
+        """What others may have changed: groups and paused topics. And tell consumers what they need
+        to know, which an emptied Redis forgets."""
+        checkpoints = self._checkpoints(source)
+        declared = self.settings.topology
+        for topic, kept in declared.items():
+            await checkpoints.register(topic, set(kept.groups))
+        self._sink.topology = with_groups(declared, await checkpoints.groups())
+        paused = await self._paused.topics()
+        for relay in self._relays.values():
+            relay.paused = paused
+        await self._sink.tell(len(lanes), duration(self.settings.retention))
+
+    def _checkpoints(self, source: AnySource) -> Checkpoints:
+        return Checkpoints(self._engine, self._outbox.tables, source.origin)
+
+    async def _meet(self) -> None:
+        """The number of lanes has one home, the database. What the settings say counts where it
+        says nothing yet, and must not differ from it."""
+        async with self._engine.connect() as connection:
+            stored = await connection.run_sync(self._outbox.read_meta)
+        if stored is not None and self.settings.lanes is None:
+            self._outbox = self._outbox_of(stored[1])
 
     async def _lanes(self) -> range:
         """As many as the database says; and, should rows lie in others, those too."""
@@ -266,12 +311,14 @@ class Projector:
                 lane,
                 source,
                 self._sink,
-                Checkpoints(self._engine, self._outbox.tables, source.origin),
+                self._checkpoints(source),
+                self.rejected,
                 batch=self.settings.batch,
                 batch_bytes=self.settings.batch_bytes,
                 telemetry=self.telemetry,
             )
             try:
+                await self._sink.create_groups(lane)
                 await relay.load()
             except ProjectorError as problem:
                 # Time does not heal this. Other lanes go on; the lane is tried again in a while.
@@ -279,6 +326,7 @@ class Projector:
                     log.error("a lane stands still: %s", problem, extra={"lane": lane})
                 return
             self.telemetry.fine(lane)
+            relay.paused = await self._paused.topics()
             self._relays[lane] = relay
 
     async def _leave(self) -> None:
@@ -292,13 +340,16 @@ class Projector:
     async def _source(self) -> AsyncIterator[AnySource]:
         """A connection of its own, and with asyncpg a raw one: SQLAlchemy's rows cost several
         times as much."""
+        await self._meet()
         dialect, table = self._engine.dialect, self._outbox.table
+        largest = self.settings.event_bytes
         async with self._engine.connect() as connection:
             if dialect.name == "sqlite":
-                yield SqliteSource(connection, table)
+                yield SqliteSource(connection, table, largest)
                 return
             raw: Any = (await connection.get_raw_connection()).driver_connection
-            yield await PostgresSource.connect(raw, dialect.identifier_preparer.format_table(table))
+            quoted = dialect.identifier_preparer.format_table(table)
+            yield await PostgresSource.connect(raw, quoted, largest)
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that stop() ends."""

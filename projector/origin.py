@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 
 from projector.errors import ProjectorError
-from projector.lane import LaneState
 from projector.position import Origin, Position
 
 
@@ -26,27 +24,3 @@ class OtherDatabase(ProjectorError):
 def start(origin: Origin) -> Position:
     """Before everything that is retained, in a new epoch."""
     return Position(origin, epoch=secrets.token_hex(4))
-
-
-@dataclass(frozen=True, slots=True)
-class FromTheStart:
-    """Resumes a forgotten lane or topic before everything that is retained: nothing is lost, and
-    consumers dedup what they have seen."""
-
-    origin: Origin
-
-    async def lane(self, _: int) -> Position:
-        return start(self.origin)
-
-    async def topic(self, _: int, __: str) -> Position:
-        return start(self.origin)
-
-    async def fit(self, lane: int, state: LaneState) -> LaneState:
-        stored = state.main.origin
-        if stored == self.origin:
-            return state
-        if stored.system != self.origin.system:
-            raise OtherDatabase(lane, stored, self.origin)
-        # A promotion: commits that the old primary had and this one has not may have given their
-        # ids and xids to others.
-        return LaneState(start(self.origin))

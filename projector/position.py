@@ -78,6 +78,11 @@ class Position:
     after: int = 0
     """The last id published in the window."""
 
+    @property
+    def published_to(self) -> int:
+        """No row with a higher id was published."""
+        return max(self.head, self.after)
+
     def opened(self, upto: Moment) -> Position:
         """The next window. `upto` must have been taken after this position was read."""
         assert self.upto is None, "a window is open"

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from projector.lane import LaneState
 from projector.position import Moment, Position
+from projector.rejected import fault
 from projector.sink.outcome import Blocked, Moved, Outcome, Published
 from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
 from projector.telemetry import Telemetry
@@ -29,6 +30,8 @@ BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 TRY_AGAIN = 0.25
 """Seconds between two tries of a stream that takes no entries."""
+FIRST_PAGE = 64
+"""Rows that a lane reads first, before it knows how large they are."""
 PAGES = 8
 """How many batches a lane publishes in a row before the others have their turn."""
 
@@ -64,6 +67,15 @@ class Resume(Protocol):
     async def fit(self, lane: int, state: LaneState) -> LaneState:
         """The stored state, as it holds on the database that answers now; raises if none does."""
 
+    async def fell_back(self, lane: int, before: Position | None, now: Position) -> int:
+        """How many events are published again by a lane that stood at `before`, or, if nobody
+        remembers, at its checkpoint."""
+
+
+class Rejects(Protocol):
+    async def set_aside(self, lane: int, causes: Mapping[int, str]) -> None:
+        """Keep rows that cannot be published, by their ids, with what is wrong with them."""
+
 
 class Relay:
     """One lane. Its callers take turns; two relays of one lane do no harm, but work twice."""
@@ -74,6 +86,7 @@ class Relay:
         source: Source,
         sink: Sink,
         resume: Resume,
+        rejects: Rejects,
         *,
         batch: int = BATCH,
         batch_bytes: int = BATCH_BYTES,
@@ -84,12 +97,17 @@ class Relay:
         self._source = source
         self._sink = sink
         self._resume = resume
+        self._rejects = rejects
         self._batch = batch
         self._batch_bytes = batch_bytes
         self._pages = pages
         self._telemetry = telemetry or Telemetry()
         self._followed: dict[str, float] = {}
         self._faster: set[str] = set()
+        self._limit = min(batch, FIRST_PAGE)
+        self._sound: set[str] = set()
+        self.paused: Set[str] = frozenset()
+        """Topics that are held back by hand."""
         self._turn = asyncio.Lock()
         self._stored: str | None = None
         self._state: LaneState | None = None
@@ -116,6 +134,8 @@ class Relay:
         out to be another one. Either way, call again.
         """
         async with self._turn:
+            for topic in self.paused - self.state.detached.keys():
+                await self._detach(Blocked(topic, "paused", "by hand"))
             main = self.state.main
             if main.upto is None:
                 if main.base == moment:
@@ -153,7 +173,8 @@ class Relay:
 
     def due(self, topic: str) -> bool:
         """Whether a detached topic may be tried again: its stream is not asked at every turn."""
-        return time.monotonic() - self._followed.get(topic, 0) > TRY_AGAIN
+        rested = time.monotonic() - self._followed.get(topic, 0) > TRY_AGAIN
+        return rested and topic not in self.paused
 
     async def save(self) -> None:
         """Store a position that moved without events, and notice if Redis has lost the last one."""
@@ -183,8 +204,27 @@ class Relay:
         return count
 
     async def _read(self, position: Position, topics: Topics) -> Batch:
-        batch = await self._source.read(self.lane, position, self._batch, topics)
-        return _capped(batch, position, self._batch_bytes)
+        batch = await self._source.read(self.lane, position, self._limit, topics)
+        size = sum(len(row.data or b"") for row in batch.rows)
+        self._limit = page_limit(self._limit, self._batch, size, self._batch_bytes)
+        return await self._sound_part(_capped(batch, position, self._batch_bytes))
+
+    async def _sound_part(self, batch: Batch) -> Batch:
+        """What can be published; the rest is set aside before the lane passes it."""
+        suspects = [r for r in batch.rows if r.data is None or r.topic not in self._sound]
+        causes = {row.id: cause for row in suspects if (cause := fault(row))}
+        self._sound.update(row.topic for row in suspects if row.id not in causes)
+        if not causes:
+            return batch
+        await self._rejects.set_aside(self.lane, causes)
+        for row_id, cause in causes.items():
+            log.error(
+                "a row cannot be published and was set aside: %s",
+                cause,
+                extra={"lane": self.lane, "row": row_id},
+            )
+            self._telemetry.rejected(self.lane)
+        return Batch([row for row in batch.rows if row.id not in causes], batch.position)
 
     async def _handled(self, state: LaneState, rows: Sequence[Row]) -> bool:
         """Whether the rows are published; if not, the lane's state is what it turned out to be."""
@@ -229,11 +269,17 @@ class Relay:
         await self._adopt(outcome.stored)
 
     async def _adopt(self, stored: str) -> None:
-        self._stored = stored
+        before = self._state.main if self._state else None
         if stored:
-            self._state = await self._resume.fit(self.lane, LaneState.parse(stored))
+            state = await self._resume.fit(self.lane, LaneState.parse(stored))
         else:
-            self._state = LaneState(await self._resume.lane(self.lane))
+            state = LaneState(await self._resume.lane(self.lane))
+        if again := await self._resume.fell_back(self.lane, before, state.main):
+            log.warning(
+                "Redis has lost events; they are published again",
+                extra={"lane": self.lane, "events": again},
+            )
+        self._stored, self._state = stored, state
         for topic in self._state.detached:
             self._telemetry.detached(self.lane, topic, "earlier", "")
 
@@ -270,11 +316,17 @@ async def _both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
     return results  # type: ignore[return-value]  # no exceptions are left in it
 
 
+def page_limit(limit: int, most: int, size: int, enough: int) -> int:
+    """How many rows to read next, when `limit` was asked for and `size` bytes came: as many as make
+    up a batch. A page of a thousand large events could fill the memory."""
+    return max(1, limit * enough // size) if size > enough else min(most, limit * 2)
+
+
 def _capped(batch: Batch, start: Position, limit: int) -> Batch:
     """At most `limit` bytes of data, and at least one row; the rest is read again."""
     size = 0
     for number, row in enumerate(batch.rows):
-        size += len(row.data)
+        size += len(row.data or b"")
         if size > limit and number:
             kept = batch.rows[:number]
             return Batch(kept, start.advanced(kept[-1].id))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from projector.errors import ProjectorError
 from projector.relay import BATCH, BATCH_BYTES
-from projector.sink.redis import Stream
+from projector.source.batch import EVENT_BYTES
+from projector.topology import Topology
 
 Duration = float | timedelta
 """Seconds, or a timedelta."""
@@ -17,20 +18,32 @@ def duration(value: Duration) -> timedelta:
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
 
 
+class InvalidSetting(ProjectorError):
+    """A setting that cannot be worked with."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        super().__init__(f"{setting} {problem}")
+        self.setting = setting
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a projector works. Durations are given in seconds or as a timedelta."""
 
     name: str
     """The outbox's name, as in `Outbox(name=…)`."""
-    lanes: int = 8
-    """The number of lanes, if the database does not say: as in `Outbox(lanes=…)`."""
+    lanes: int | None = None
+    """The number of lanes; None takes what the database says, or 8 if it says nothing yet. Another
+    number than the database's is an error."""
     schema: str | None = None
     prefix: str = ""
     batch: int = BATCH
     """How many events are published at once."""
     batch_bytes: int = BATCH_BYTES
     """How many bytes of data are published at once; a single larger event goes alone."""
+    event_bytes: int = EVENT_BYTES
+    """How many bytes an event may have. A larger one is set aside, and its lane goes on."""
     poll_busy: Duration = 0.001
     """How long to wait for new events while events flow."""
     poll_idle: Duration = 0.025
@@ -39,7 +52,21 @@ class Settings:
     """How often positions are written to the database."""
     retention: Duration = timedelta(hours=24)
     """How long rows are kept after every group has acknowledged them."""
+    keep_at_most: Duration | None = None
+    """How long rows are kept that a group has not acknowledged; None keeps them until it has."""
     lease: Duration = 10
     """How long a lane stays with a projector that does not renew it."""
-    topology: Mapping[str, Stream] = field(default_factory=dict)
+    topology: Topology = field(default_factory=dict)
     """Topics that are declared: their groups, caps and limits."""
+
+    def __post_init__(self) -> None:
+        for setting in ("batch", "batch_bytes", "event_bytes"):
+            if getattr(self, setting) < 1:
+                raise InvalidSetting(setting, "must be at least 1")
+        for setting in ("poll_busy", "poll_idle", "checkpoint", "lease"):
+            if duration(getattr(self, setting)) <= timedelta(0):
+                raise InvalidSetting(setting, "must be longer than nothing")
+        if duration(self.retention) < timedelta(0):
+            raise InvalidSetting("retention", "must not be negative")
+        if self.keep_at_most is not None and duration(self.keep_at_most) < duration(self.retention):
+            raise InvalidSetting("keep_at_most", "must not be shorter than the retention")

@@ -110,6 +110,10 @@ class Telemetry:
         """A turn went well from end to end."""
         self._clear(EVERYTHING)
 
+    def rejected(self, lane: int) -> None:
+        """A row could not be published and was set aside."""
+        self._metrics.rejected.labels(lane).inc()
+
     def stranger(self, stream: str) -> None:
         """Somebody else wrote to one of our streams."""
         if found := _STREAM.fullmatch(stream):
@@ -182,6 +186,9 @@ class _Metrics:
         )
         self.moved = counter(
             "positions_moved_total", "How often a lane stood elsewhere than expected.", "lane"
+        )
+        self.rejected = counter(
+            "rows_rejected_total", "Rows that could not be published and were set aside.", "lane"
         )
         self.held = gauge("lane_held", "1 for each lane that this projector holds.", "lane")
         self.stopped = gauge("lane_stopped", "1 while a lane has stopped for good.", "lane")

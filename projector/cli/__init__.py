@@ -10,7 +10,9 @@ from outbox import OutboxError
 from projector.cli.demo import demo
 from projector.cli.groups import groups
 from projector.cli.migrate import migrate
+from projector.cli.pause import pause, resume
 from projector.cli.rebase import rebase
+from projector.cli.rejected import rejected
 from projector.cli.run import run
 from projector.cli.status import status
 from projector.errors import ProjectorError
@@ -35,6 +37,9 @@ app.command()(status)
 app.command()(migrate)
 app.command()(rebase)
 app.add_typer(groups, name="groups")
+app.command()(pause)
+app.command()(resume)
+app.add_typer(rejected, name="rejected")
 app.command()(demo)
 
 

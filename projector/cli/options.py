@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,28 @@ import typer
 from outbox import Outbox
 from outbox.errors import InvalidField
 
+
+def _defaults_from(context: typer.Context, path: Path | None) -> Path | None:
+    """What the file says comes after flags and environment variables, and before the defaults."""
+    from projector.config import load
+
+    if path is not None:
+        context.default_map = {**load(path).options(), **(context.default_map or {})}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar="PROJECTOR_CONFIG",
+        metavar="FILE",
+        help="TOML with the same options by their long names, and [topics.*].",
+        is_eager=True,
+        callback=_defaults_from,
+        show_default=False,
+    ),
+]
 DatabaseUrl = Annotated[
     str,
     typer.Option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from projector.cli import options
+from projector.source.batch import EVENT_BYTES
 
 if TYPE_CHECKING:
     from projector.settings import Settings
@@ -23,9 +24,20 @@ def run(
     database_url: options.DatabaseUrl,
     redis_url: options.RedisUrl,
     name: options.Name,
-    lanes: options.Lanes = 8,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            "--lanes",
+            envvar="PROJECTOR_LANES",
+            min=1,
+            max=32767,
+            help="For a database that has no number of lanes yet; 8 without it.",
+            show_default=False,
+        ),
+    ] = None,
     schema: options.Schema = None,
     prefix: options.Prefix = "",
+    config: options.Config = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Events published at once.")] = 1000,
     http: Annotated[
         str | None,
@@ -45,12 +57,32 @@ def run(
     checkpoint: Annotated[
         float, typer.Option("--checkpoint", help="Seconds between checkpoints in the database.")
     ] = 5,
+    retention: Annotated[
+        float,
+        typer.Option(
+            "--retention",
+            envvar="PROJECTOR_RETENTION",
+            help="Seconds that rows stay after every group has acknowledged them.",
+        ),
+    ] = 86_400,
+    keep_at_most: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-at-most",
+            help="Seconds after which rows go even if a group has not acknowledged them.",
+            show_default="for ever",
+        ),
+    ] = None,
+    event_bytes: Annotated[
+        int, typer.Option("--event-bytes", min=1, help="Larger events are set aside.")
+    ] = EVENT_BYTES,
     once: Annotated[
         bool, typer.Option("--once", help="Publish what is committed now, then exit.")
     ] = False,
 ) -> None:
     """Relay committed events to Redis Streams, until SIGTERM or Ctrl-C."""
     from projector import logs
+    from projector.config import load
     from projector.settings import Settings
 
     if log_format not in ("text", "json"):
@@ -64,6 +96,10 @@ def run(
         batch=batch,
         lease=lease,
         checkpoint=checkpoint,
+        retention=retention,
+        keep_at_most=keep_at_most,
+        event_bytes=event_bytes,
+        topology=load(config).topics if config else {},
     )
     asyncio.run(_run(database_url, redis_url, settings, once, http))
 

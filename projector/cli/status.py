@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from projector.cli import options
+from projector.cli.place import Place, placed
 
 if TYPE_CHECKING:
     from outbox import Outbox
@@ -19,12 +20,9 @@ SECOND = 1.0
 CLEAR = "\x1b[2J\x1b[H"
 
 
+@placed
 def status(
-    database_url: options.DatabaseUrl,
-    redis_url: options.RedisUrl,
-    name: options.Name,
-    schema: options.Schema = None,
-    prefix: options.Prefix = "",
+    place: Place,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, for machines.")
     ] = False,
@@ -36,9 +34,10 @@ def status(
 
     Reads only. A server that is away is shown as such; exit code 1 if that is the database.
     """
-    outbox = options.outbox_of(name, 8, schema, prefix)  # the lanes are the database's
+    # the lanes are the database's
+    outbox = options.outbox_of(place.name, 8, place.schema, place.prefix)
     try:
-        found = asyncio.run(_look(database_url, redis_url, outbox, as_json, watch))
+        found = asyncio.run(_look(place.database_url, place.redis_url, outbox, as_json, watch))
     except KeyboardInterrupt:
         return  # how watching ends
     if found.database_problem:

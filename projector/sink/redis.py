@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from redis.asyncio import Redis
@@ -12,38 +13,18 @@ from projector import keys
 from projector.sink import script
 from projector.sink.outcome import Blocked, Moved, Outcome, Published
 from projector.source.batch import Row
-
-HIGH_WATER = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """How a topic's streams are kept."""
-
-    groups: Sequence[str] = ()
-    """Created at 0 together with the stream."""
-    maxlen: int = 0
-    """Trim to this length; 0 never trims."""
-    approximate: bool = True
-    high_water: int = HIGH_WATER
-    """Take no more entries at this length; 0 for no limit."""
-
-    def arguments(self) -> list[str | int]:
-        how = "~" if self.approximate else "="
-        return [self.high_water, self.maxlen, how, len(self.groups), *self.groups]
+from projector.topology import PLAIN, Topology
 
 
-PLAIN = Stream()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RedisSink:
     """Streams and state of one outbox. `redis` must not retry by itself: a resent batch would be
     refused by the compare, and the answer to the first be lost."""
 
     redis: Redis
     name: str
-    topology: Mapping[str, Stream] = field(default_factory=dict)
+    topology: Topology = field(default_factory=dict)
+    """May be replaced at any time; it holds from the next batch on."""
 
     async def state(self, lane: int) -> str:
         """The lane's stored state; empty if there is none."""
@@ -57,6 +38,21 @@ class RedisSink:
             return False
         return bool(await self.redis.xgroup_destroy(stream, group))
 
+    async def tell(self, lanes: int, retention: timedelta) -> None:
+        """What consumers need to know of the outbox."""
+        known: Any = {"lanes": lanes, "retention": int(retention.total_seconds())}
+        await self.redis.hset(keys.meta(self.name), mapping=known)
+
+    async def create_groups(self, lane: int) -> None:
+        """Those of the topology, at 0, on the streams that exist. The others are made together with
+        their streams."""
+        wanted = {topic: kept.groups for topic, kept in self.topology.items() if kept.groups}
+        if not wanted:
+            return
+        streams = [keys.stream(self.name, lane, topic) for topic in wanted]
+        arguments = [item for groups in wanted.values() for item in (len(groups), *groups)]
+        await script.run(self.redis, "create_groups", streams, arguments)
+
     async def publish(
         self, lane: int, expected: str, new: str, rows: Sequence[Row], lost: str | None = None
     ) -> Outcome:
@@ -68,7 +64,8 @@ class RedisSink:
         forget = "" if lost is None else keys.stream(self.name, lane, lost)
         arguments: list[Any] = [expected, new, forget]
         for topic in topics:
-            arguments += self.topology.get(topic, PLAIN).arguments()
+            kept = self.topology.get(topic, PLAIN)
+            arguments += (*kept.limits(), len(kept.groups), *kept.groups)
         arguments += _entries(self.name, rows, {topic: n for n, topic in enumerate(topics, 1)})
         return _outcome(await script.run(self.redis, "publish", touched, arguments), topics)
 

@@ -17,6 +17,9 @@ class Topics(NamedTuple):
 
 EVERY_TOPIC = Topics()
 
+EVENT_BYTES = 64 * 1024 * 1024
+"""How much data a row may have, if nothing else is said."""
+
 
 class Row(NamedTuple):
     """A committed event as it is published. Texts are ready for the stream."""
@@ -27,7 +30,8 @@ class Row(NamedTuple):
     type: str
     key: str
     seq: int | None
-    data: bytes
+    data: bytes | None
+    """None if it is larger than the source hands over."""
     content_type: str
     traceparent: str | None
     tracestate: str | None

@@ -15,7 +15,7 @@ from projector.errors import ProjectorError
 from projector.position import Moment, Origin, Position
 from projector.snapshot import Snapshot
 from projector.source import sql
-from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
+from projector.source.batch import EVENT_BYTES, EVERY_TOPIC, Batch, Row, Topics
 
 MAX_SPAN = 100_000
 """Ids that one statement looks at, at most. A lane's share of them may be small."""
@@ -56,22 +56,25 @@ class TimelineChanged(ProjectorError):
 class PostgresSource:
     """Reads one outbox on one asyncpg connection, in autocommit; its lanes take turns."""
 
-    def __init__(self, connection: Any, log: str, origin: Origin, version: int) -> None:
+    def __init__(
+        self, connection: Any, log: str, origin: Origin, version: int, largest: int = EVENT_BYTES
+    ) -> None:
         self._connection = connection
         self._turn = asyncio.Lock()
         self._spans: dict[int, int] = {}
         self.origin = origin
         self._flush = sql.FLUSH if version >= 170000 else sql.OLD_FLUSH
-        self._late = sql.LATE.format(log=log)
-        self._fresh = sql.FRESH.format(log=log)
+        self._late = sql.LATE.format(log=log, largest=largest)
+        self._fresh = sql.FRESH.format(log=log, largest=largest)
         self._waiting = sql.WAITING.format(log=log)
 
     @classmethod
-    async def connect(cls, connection: Any, log: str) -> PostgresSource:
-        """`connection` is asyncpg's own, given to this source alone; `log` the quoted table."""
+    async def connect(cls, connection: Any, log: str, largest: int = EVENT_BYTES) -> PostgresSource:
+        """`connection` is asyncpg's own, given to this source alone; `log` the quoted table. Rows
+        with more than `largest` bytes of data are handed over without it."""
         origin = await identify(connection)
         version = int(await connection.fetchval("show server_version_num"))
-        return cls(connection, log, origin, version)
+        return cls(connection, log, origin, version, largest)
 
     async def look(self) -> Moment:
         """The newest moment that is safe to publish up to: durable, on the known timeline.

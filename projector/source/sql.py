@@ -1,4 +1,7 @@
-"""The statements of the PostgreSQL source, one each. `{log}` is the quoted table."""
+"""The statements of the PostgreSQL source, one each.
+
+`{log}` is the quoted table, `{largest}` how many bytes a row may have.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,9 @@ select lanes.lane
 _COLUMNS = ", ".join(
     {
         "event_id": "event_id::text",
+        # What is too large is not even fetched. The size of a stored value is known unread.
+        "data": "case when octet_length(data) + octet_length(key) + octet_length(type)"
+        " + coalesce(octet_length(headers), 0) <= {largest} then data end as data",
         "time": """to_char(created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""",
     }.get(field, field)
     for field in Row._fields

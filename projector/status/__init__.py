@@ -22,7 +22,9 @@ from outbox import Outbox
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
+from projector.paused import Paused
 from projector.position import CorruptPosition, Origin
+from projector.rejected import Rejected, SetAside
 from projector.source.batch import Topics
 from projector.status.backlog import Part, part_of
 from projector.status.postgres import PostgresReader
@@ -57,6 +59,8 @@ async def gather(
         lanes=tuple(look.lanes),
         streams=look.streams,
         horizon=look.horizon,
+        rejected=look.rejected,
+        paused=look.paused,
     )
 
 
@@ -72,6 +76,8 @@ class _Look:
     lanes: list[Lane] = field(default_factory=list)
     streams: tuple[Stream, ...] = ()
     horizon: tuple[Holder, ...] = ()
+    rejected: tuple[SetAside, ...] = ()
+    paused: tuple[str, ...] = ()
 
     async def take(self) -> None:
         """The lanes from the database, their positions from Redis, then what lies behind them."""
@@ -81,6 +87,7 @@ class _Look:
                 self.horizon = await reader.horizon()
                 origin = await self._origin(reader)
                 await self._ask_for_backlogs(reader, origin)
+            await self._ask_for_the_rest()
         except TROUBLE as exc:
             self.database_problem = self._told(exc)
             if self.stock is None and self.redis_problem is None:
@@ -121,6 +128,12 @@ class _Look:
             detached = tuple(Detached(topic, *next(answers)) for topic in topics)
             found[lane.lane] = replace(lane, backlog=backlog, position_age=age, detached=detached)
         self.lanes = [found.get(lane.lane, lane) for lane, _ in states]
+
+    async def _ask_for_the_rest(self) -> None:
+        tables = self.outbox.tables
+        async with asyncio.timeout(self.limit.total_seconds()):
+            self.rejected = tuple(await Rejected(self.engine, tables).newest())
+            self.paused = tuple(sorted(await Paused(self.engine, tables).topics()))
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[Reader]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
+
+from projector.rejected import SetAside
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,10 @@ class Status:
     lanes: tuple[Lane, ...]
     streams: tuple[Stream, ...]
     horizon: tuple[Holder, ...]
+    rejected: tuple[SetAside, ...] = ()
+    """Rows that were set aside, the newest first."""
+    paused: tuple[str, ...] = ()
+    """Topics that are held back by hand."""
 
 
 def plain(value: Any) -> Any:
@@ -121,4 +128,6 @@ def plain(value: Any) -> Any:
         return round(value.total_seconds(), 3)
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
     return value

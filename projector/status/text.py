@@ -34,6 +34,15 @@ def _sections(status: Status) -> Iterator[str]:
             for topic in lane.detached
         ],
     )
+    if status.paused:
+        yield f"\npaused by hand: {', '.join(status.paused)}"
+    yield from _table(
+        ("REJECTED EVENT", "LANE", "TOPIC", "TYPE", "KEY", "SIZE", "CAUSE"),
+        [
+            (str(r.event_id), str(r.lane), r.topic, r.type, r.key, _size(r.size), r.cause)
+            for r in status.rejected
+        ],
+    )
     yield from _table(
         ("STREAM", "LENGTH", "MEMORY", "LAST ID", "ADDED", ""),
         [_stream(stream) for stream in status.streams],

@@ -12,9 +12,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from projector import keys
 from projector.checkpoint import PUBLISHED, Checkpoints
 from projector.janitor import Janitor
+from projector.janitor.prune import Pruner
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
 from projector.position import Origin, Position
+from projector.rejected import Rejected
 from projector.relay import Relay
 from projector.sink.redis import RedisSink
 from support.lanes import pipeline
@@ -29,13 +31,13 @@ class House:
         self.pipe = pipe
         self.stream = keys.stream(pipe.name, 0, "t")
         self.checkpoints = Checkpoints(engine, pipe.outbox.tables, pipe.source.origin)
-        self.janitor = Janitor(
-            engine, pipe.redis, pipe.outbox, self.checkpoints, timedelta(hours=24)
-        )
+        self.janitor = Janitor(engine, pipe.redis, pipe.outbox, self.checkpoints)
+        self.rejected = Rejected(engine, pipe.outbox.tables)
+        self.pruner = Pruner(engine, pipe.outbox, self.checkpoints, timedelta(hours=24))
 
     async def relay(self) -> Relay:
         sink = RedisSink(self.pipe.redis, self.pipe.name)
-        relay = Relay(0, self.pipe.source, sink, self.checkpoints)
+        relay = Relay(0, self.pipe.source, sink, self.checkpoints, self.rejected)
         await relay.load()
         return relay
 
@@ -72,8 +74,8 @@ async def test_without_groups_what_is_published_and_old_is_pruned(house):
     relay = await house.relay()
     await house.publish(relay, 1, 2)
     await house.pipe.write(house.connection, "k", 3)
-    assert await house.janitor.prune(0) == 0
-    assert await house.janitor.prune(0, TOMORROW) == 2
+    assert await house.pruner.prune(0) == 0
+    assert await house.pruner.prune(0, TOMORROW) == 2
     assert await house.left() == [3]
 
 
@@ -84,20 +86,20 @@ async def test_rows_wait_for_every_group(house):
     for group in ("billing", "mail"):
         await house.pipe.redis.xgroup_create(house.stream, group, "0")
     await house.janitor.checkpoint(relay)
-    assert await house.janitor.prune(0, TOMORROW) == 0
+    assert await house.pruner.prune(0, TOMORROW) == 0
     await house.publish(relay, 3, 4)
     await house.consume("billing", 4)
     await house.consume("mail", 2)
     await house.consume("mail", 1, acknowledge=False)
     await house.janitor.checkpoint(relay)
-    assert await house.janitor.prune(0, TOMORROW) == 2
+    assert await house.pruner.prune(0, TOMORROW) == 2
     assert await house.left() == [3, 4]
     await house.consume("mail", 1)
     await house.janitor.checkpoint(relay)
-    assert await house.janitor.prune(0, TOMORROW) == 0
+    assert await house.pruner.prune(0, TOMORROW) == 0
     await house.pipe.redis.xack(house.stream, "mail", *await pending(house, "mail"))
     await house.janitor.checkpoint(relay)
-    assert await house.janitor.prune(0, TOMORROW) == 2
+    assert await house.pruner.prune(0, TOMORROW) == 2
 
 
 async def pending(house, group: str) -> list[bytes]:
@@ -111,10 +113,10 @@ async def test_a_dropped_group_holds_nothing_back(house):
     await house.publish(relay, 1)
     await house.pipe.redis.xgroup_create(house.stream, "gone", "0")
     await house.janitor.checkpoint(relay)
-    assert await house.janitor.prune(0, TOMORROW) == 0
+    assert await house.pruner.prune(0, TOMORROW) == 0
     await house.pipe.redis.xgroup_destroy(house.stream, "gone")
     await house.checkpoints.drop_group("gone")
-    assert await house.janitor.prune(0, TOMORROW) == 1
+    assert await house.pruner.prune(0, TOMORROW) == 1
 
 
 async def test_rows_of_a_transaction_that_commits_late_are_not_pruned_unpublished(house):
@@ -127,7 +129,7 @@ async def test_rows_of_a_transaction_that_commits_late_are_not_pruned_unpublishe
     await house.publish(relay, 1, 2)
     await transaction.commit()
     await late.close()
-    assert await house.janitor.prune(0, TOMORROW) == 2
+    assert await house.pruner.prune(0, TOMORROW) == 2
     assert await house.left() == [1]
     await house.publish(relay)
     assert (await house.pipe.seqs())["late"] == [1]
@@ -172,7 +174,7 @@ def command(house, redis_url: str, *words: str) -> str:
     database = house.pipe.database.render_as_string(hide_password=False)
     options = ["--database-url", database, "--redis-url", redis_url, "--name", house.pipe.name]
     done = subprocess.run(
-        [sys.executable, "-m", "projector", *words, *options, "--lanes", "1"],
+        [sys.executable, "-m", "projector", *words, *options],
         capture_output=True,
         text=True,
         timeout=30,
@@ -191,7 +193,7 @@ async def test_groups_are_listed_and_dropped(house, redis_url):
     assert "from 1 streams" in command(house, redis_url, "groups", "drop", "gone")
     await house.janitor.checkpoint(relay)
     assert command(house, redis_url, "groups", "list") == ""
-    assert await house.janitor.prune(0, TOMORROW) == 1
+    assert await house.pruner.prune(0, TOMORROW) == 1
 
 
 async def test_a_rebase_publishes_what_is_retained_again(house, redis_url):

@@ -20,8 +20,8 @@ from projector import migration
 from projector.errors import MigrationError, ProjectorError, TablesDiffer, TablesIncomplete
 from projector.migration import Adopted, Created, Upgraded, UpToDate
 
-HEAD = "0002"
-OURS = ("", "_delayed", "_seq", "_meta", "_checkpoint", "_groups")
+HEAD = "0003"
+OURS = ("", "_delayed", "_seq", "_meta", "_checkpoint", "_groups", "_rejected", "_paused")
 TABLES = {f"outbox{name}" for name in (*OURS, "_version")}
 Snapshot = Callable[..., list[tuple[object, ...]]]
 
@@ -212,6 +212,7 @@ def test_half_of_the_tables_is_an_error_that_names_the_rest(engine: Engine, even
         migration.upgrade(engine.url, events)
     assert refused.value.missing == (
         *("outbox_delayed", "outbox_seq", "outbox_checkpoint", "outbox_groups"),
+        *("outbox_rejected", "outbox_paused"),
     )
     assert tables(engine) == {"outbox", "outbox_meta"}
 

@@ -24,12 +24,12 @@ from projector.embedded.ports import Port
 from projector.lane import LaneState
 from projector.lease import Leases
 from projector.settings import Settings
-from projector.sink.redis import Stream
 from projector.source.batch import Topics
 from projector.status import gather
 from projector.status.backlog import part_of
 from projector.status.postgres import PostgresReader
 from projector.status.report import Lane, Status, plain
+from projector.topology import Topic
 from support.lanes import client, pipeline
 
 SECOND = timedelta(seconds=1)
@@ -163,7 +163,7 @@ async def test_a_long_backlog_is_an_estimate_that_says_so(pipe):
 
 async def test_a_detached_topic_has_a_backlog_of_its_own(pipe, look):
     """The lane has none, though the topic's rows lie below its position."""
-    pipe.topology["full"] = Stream(high_water=1)
+    pipe.topology["full"] = Topic(high_water=1)
     connection, relay = await pipe.connect(), await pipe.loaded()
     for seq in range(1, 5):
         await pipe.write(connection, f"f{seq}", seq, "full")
@@ -201,7 +201,7 @@ async def test_a_deleted_stream_is_named(pipe, look):
 
 async def test_streams_and_groups(pipe, look):
     """Length, memory, last id; per group what it has yet to get and to acknowledge."""
-    pipe.topology["t"] = Stream(groups=("billing", "mail"))
+    pipe.topology["t"] = Topic(groups=("billing", "mail"))
     connection = await pipe.connect()
     for seq in range(1, 11):
         await pipe.write(connection, "k", seq)

@@ -18,10 +18,10 @@ import pytest
 from projector import keys
 from projector.embedded.ports import Port
 from projector.lease import Leases
-from projector.sink.redis import Stream
 from projector.status.report import Backlog, Detached, Group, Holder, Lane, Status
 from projector.status.report import Stream as StreamStatus
 from projector.status.text import render
+from projector.topology import Topic
 from support.lanes import Pipeline
 
 SHOWN = """\
@@ -78,7 +78,7 @@ async def status(pipe: Pipeline, redis_url: str, *options: str) -> AsyncIterator
 
 async def test_people_see_tables(pipe, redis_url):
     """Lane, stream and group, each with its numbers; the rest is left out where there is none."""
-    pipe.topology["orders"] = Stream(groups=["billing"])
+    pipe.topology["orders"] = Topic(groups=("billing",))
     connection = await pipe.connect()
     await pipe.write(connection, "k", 1, "orders")
     await pipe.turn(await pipe.loaded())

@@ -12,9 +12,10 @@ from projector import keys
 from projector.checkpoint import older
 from projector.embedded import Postgres
 from projector.position import Moment, Origin, Position
-from projector.sink.redis import RedisSink, Stream
+from projector.sink.redis import RedisSink
 from projector.snapshot import Snapshot
 from projector.source.batch import Row
+from projector.topology import Topic
 from support.lanes import client, pipeline
 from support.proxy import proxy
 
@@ -73,7 +74,7 @@ async def test_declared_groups_join_a_stream_that_a_consumer_made(redis_url):
     async with client(redis_url) as redis:
         stream = keys.stream(name, 0, "t")
         await redis.xgroup_create(stream, "mail", "0", mkstream=True)
-        sink = RedisSink(redis, name, {"t": Stream(groups=("billing", "mail"))})
+        sink = RedisSink(redis, name, {"t": Topic(groups=("billing", "mail"))})
         await sink.publish(0, "", "one", [row(1)])
         groups = await redis.xinfo_groups(stream)
         assert {group["name"] for group in groups} == {b"billing", b"mail"}

@@ -10,7 +10,7 @@ import pytest
 
 from projector import keys
 from projector.relay import Relay
-from projector.sink.redis import Stream
+from projector.topology import Topic
 from support.lanes import Pipeline
 
 LAST_ID = "18446744073709551615-18446744073709551615"
@@ -52,13 +52,13 @@ class Scene:
             return
         await self.write("bad")
         await self.settle()
-        self.pipe.topology["bad"] = Stream(high_water=1)
+        self.pipe.topology["bad"] = Topic(high_water=1)
 
     async def free(self, how: str) -> None:
         if how == "type":
             await self.pipe.redis.delete(self.bad)
         else:
-            self.pipe.topology["bad"] = Stream(high_water=1000)
+            self.pipe.topology["bad"] = Topic(high_water=1000)
 
 
 async def scene(pipe: Pipeline, **options: int) -> Scene:
@@ -250,7 +250,7 @@ async def test_topics_come_and_go(pipe, losing):
             await connection.execute("commit")
             await connection.close()
         elif what < 0.75:
-            pipe.topology[chance.choice(TOPICS)] = Stream(high_water=chance.choice([1, 0]))
+            pipe.topology[chance.choice(TOPICS)] = Topic(high_water=chance.choice([1, 0]))
         elif what < 0.8:
             relay = await pipe.loaded(batch=chance.randint(1, 3), pages=2)
         elif what < 0.82 and losing:

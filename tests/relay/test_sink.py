@@ -10,8 +10,9 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError
 
 from projector import keys
 from projector.sink.outcome import Blocked, Moved, Published
-from projector.sink.redis import RedisSink, Stream
+from projector.sink.redis import RedisSink
 from projector.source.batch import Row
+from projector.topology import Topic
 from support.lanes import client
 
 LAST_ID = "18446744073709551615-18446744073709551615"
@@ -133,7 +134,7 @@ async def test_entries_are_read_by_their_documented_names(sink, redis):
 
 async def test_declared_groups_are_created_at_the_beginning(sink, redis):
     """A consumer deployed after the producer still reads from the first entry."""
-    sink = RedisSink(redis, "shop", {"t": Stream(groups=("billing", "mail"))})
+    sink = RedisSink(redis, "shop", {"t": Topic(groups=("billing", "mail"))})
     await sink.publish(0, "", "one", [row(1), row(1, "plain")])
     await sink.publish(0, "one", "two", [row(2)])
     groups = await redis.xinfo_groups("{shop:0}:t")
@@ -204,7 +205,7 @@ async def test_out_of_memory_refuses_before_it_writes(sink, redis):
 
 async def test_a_cap_trims_what_a_topic_declares(sink, redis):
     """Only a topic with maxlen is ever trimmed."""
-    capped = RedisSink(redis, "shop", {"capped": Stream(maxlen=2, approximate=False)})
+    capped = RedisSink(redis, "shop", {"capped": Topic(maxlen=2, approximate=False)})
     rows = [row(n, topic) for n in range(1, 6) for topic in ("capped", "t")]
     await capped.publish(0, "", "one", rows)
     assert await numbers(sink, "capped") == [4, 5]
@@ -230,7 +231,7 @@ class TestBlocked:
     @pytest.mark.parametrize("length", [2, 3])
     async def test_by_its_high_water_mark(self, sink, redis, length):
         """At or above its mark it takes nothing more, and nothing is trimmed to make room."""
-        full = RedisSink(redis, "shop", {"bad": Stream(high_water=2)})
+        full = RedisSink(redis, "shop", {"bad": Topic(high_water=2)})
         await full.publish(0, "", "one", [row(n, "bad") for n in range(length)])
         outcome = await self.blocked(full, [row(1), row(9, "bad")])
         assert outcome == Blocked("bad", "full", str(length))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -19,15 +20,50 @@ from sqlalchemy import create_engine, make_url
 from outbox import Outbox
 from outbox.keys import lane_of
 from projector import keys
-from projector.origin import FromTheStart
+from projector.lane import LaneState
+from projector.origin import OtherDatabase, start
+from projector.position import Origin, Position
 from projector.relay import Relay
-from projector.sink.redis import RedisSink, Stream
+from projector.sink.redis import RedisSink
 from projector.source.postgres import PostgresSource
+from projector.topology import Topic
 
 INSERT = """
 insert into outbox (lane, event_id, topic, type, key, seq, data, content_type)
 select $1, gen_random_uuid(), $2, 'changed', $3, $4, '{}', 'application/json'
 """
+
+
+@dataclass(frozen=True, slots=True)
+class FromTheStart:
+    """Resumes a forgotten lane or topic before everything that is retained: nothing is lost, and
+    consumers dedup what they have seen."""
+
+    origin: Origin
+
+    async def lane(self, _: int) -> Position:
+        return start(self.origin)
+
+    async def topic(self, _: int, __: str) -> Position:
+        return start(self.origin)
+
+    async def fit(self, lane: int, state: LaneState) -> LaneState:
+        stored = state.main.origin
+        if stored == self.origin:
+            return state
+        if stored.system != self.origin.system:
+            raise OtherDatabase(lane, stored, self.origin)
+        # A promotion: commits that the old primary had and this one has not may have given their
+        # ids and xids to others.
+        return LaneState(start(self.origin))
+
+    async def fell_back(self, lane: int, before: Position | None, now: Position) -> int:
+        return 0
+
+
+class NothingRejected:
+    async def set_aside(self, lane: int, causes: Mapping[int, str]) -> None:
+        raise AssertionError(f"rows of lane {lane} were set aside: {causes}")
 
 
 def client(url: str) -> Redis:
@@ -42,12 +78,14 @@ class Pipeline:
         self.redis = client(redis_url)
         self.name = f"t{uuid4().hex[:10]}"
         self.outbox = Outbox(name=self.name, lanes=lanes)
-        self.topology: dict[str, Stream] = {}
+        self.topology: dict[str, Topic] = {}
         self._opened: list[Any] = []
 
     async def start(self) -> None:
         sync = create_engine(self.database.set(drivername="postgresql+psycopg"))
         self.outbox.metadata.create_all(sync)
+        with sync.begin() as connection:
+            self.outbox.meet(connection)
         sync.dispose()
         await self.reconnect()
 
@@ -70,7 +108,8 @@ class Pipeline:
 
     def relay(self, lane: int = 0, **options: Any) -> Relay:
         sink = RedisSink(self.redis, self.name, self.topology)
-        return Relay(lane, self.source, sink, FromTheStart(self.source.origin), **options)
+        resume = FromTheStart(self.source.origin)
+        return Relay(lane, self.source, sink, resume, NothingRejected(), **options)
 
     async def loaded(self, lane: int = 0, **options: Any) -> Relay:
         relay = self.relay(lane, **options)

@@ -1,34 +1,29 @@
-"""What a projector does beside relaying: checkpoints, due events, pruning.
-
-Lane by lane on the lanes it holds, in small steps, and never in the hot path.
-"""
+"""What a projector does beside relaying: checkpoints, due events, and, in files of their own, the
+rest. Lane by lane on the lanes it holds, in small steps, and never in the hot path."""
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
-from sqlalchemy import ColumnElement, Delete, delete, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
 from outbox.delayed import move_due
 from projector import keys
-from projector.checkpoint import PUBLISHED, Checkpoints, older
-from projector.lane import LaneState
+from projector.checkpoint import PUBLISHED, Checkpoints, at_rest
 from projector.position import Position
 from projector.progress import GroupState, Mark, Marks
 from projector.relay import Relay
 from projector.sink.script import text as decoded
 
-log = logging.getLogger("projector.janitor")
-
-PRUNED_AT_ONCE = 1_000
+IDLE = timedelta(minutes=1)
+"""Between two checkpoints of a lane that stands still."""
 
 Groups = dict[str, dict[str, GroupState]]
 """Per group, what Redis says of it on each stream of a lane."""
@@ -42,8 +37,8 @@ class Janitor:
     redis: Redis
     outbox: Outbox
     checkpoints: Checkpoints
-    retention: timedelta
     _marks: dict[int, Marks] = field(default_factory=dict)
+    _saved: dict[int, tuple[Mapping[str, Position], float]] = field(default_factory=dict)
 
     async def move_due(self) -> int:
         """Delayed events into the log. By one projector at a time, so that those of one key keep
@@ -60,7 +55,7 @@ class Janitor:
         """Remember how far the lane is published, and acknowledged by each of its groups."""
         await relay.save()
         lane = relay.lane
-        published = _at_rest(relay.state)
+        published = at_rest(relay.state)
         tops = await self._tops(lane)  # read after the position: later ids only make us wait
         marks = self._marks.setdefault(lane, Marks())
         marks.add(Mark(published, tops))
@@ -69,38 +64,10 @@ class Janitor:
             reached = marks.newest_reached(streams)
             if reached is not None:
                 positions[group] = reached
-        await self.checkpoints.save(lane, positions)
-
-    async def prune(self, lane: int, now: datetime | None = None) -> int:
-        """Delete what every group has acknowledged and what is old enough. How many rows."""
-        bound = await self.checkpoints.acknowledged(lane)
-        if bound is None or bound.origin.system != self.checkpoints.origin.system:
-            return 0
-        statement = self._doomed(lane, bound, (now or datetime.now(UTC)) - self.retention)
-        pruned = 0
-        while True:
-            async with self.engine.begin() as connection:
-                count = (await connection.execute(statement)).rowcount
-            pruned += count
-            if count < PRUNED_AT_ONCE:
-                return pruned
-
-    def _doomed(self, lane: int, bound: Position, before: datetime) -> Delete:
-        log_table = self.outbox.table
-        seen: ColumnElement[bool]
-        if self.engine.dialect.name == "sqlite":
-            seen = log_table.c.id < bound.base.snapshot.xmax
-        else:
-            visible: Any = text("pg_visible_in_snapshot(xid, cast(:base as pg_snapshot))")
-            seen = visible.bindparams(base=str(bound.base.snapshot))
-        oldest = (
-            select(log_table.c.id)
-            .where(log_table.c.lane == lane, log_table.c.id <= bound.head)
-            .where(log_table.c.created_at < before, seen)
-            .order_by(log_table.c.id)
-            .limit(PRUNED_AT_ONCE)
-        )
-        return delete(log_table).where(log_table.c.lane == lane, log_table.c.id.in_(oldest))
+        before, at = self._saved.get(lane, ({}, 0.0))
+        if positions != before or time.monotonic() - at >= IDLE.total_seconds():
+            await self.checkpoints.save(lane, positions)
+            self._saved[lane] = positions, time.monotonic()
 
     async def _tops(self, lane: int) -> dict[str, str]:
         found: Any = await self.redis.hgetall(keys.tops(self.outbox.name, lane))
@@ -128,9 +95,3 @@ class Janitor:
                 oldest = decoded(pending["min"]) if pending["min"] else None
             groups[name] = GroupState(decoded(info["last-delivered-id"]), oldest)
         return groups
-
-
-def _at_rest(state: LaneState) -> Position:
-    """The oldest of a lane's positions, without its open window: up to there, all is published."""
-    position = min((state.main, *state.detached.values()), key=older)
-    return replace(position, upto=None, after=0)
