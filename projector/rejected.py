@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, func, literal, select
+from sqlalchemy import Delete, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import insert as upsert  # SQLite renders its ON CONFLICT too
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -73,9 +73,9 @@ class Rejected:
         columns = self.tables.rejected.c
         wanted: list[Any] = [columns[field] for field in SetAside.__slots__ if field != "size"]
         wanted.insert(SetAside.__slots__.index("size"), func.length(columns.data))
-        statement = select(*wanted).order_by(columns.rejected_at.desc()).limit(limit)
+        statement = select(*wanted).order_by(columns.rejected_at.desc(), columns.row_id.desc())
         async with self.engine.connect() as connection:
-            return [SetAside(*row) for row in await connection.execute(statement)]
+            return [SetAside(*row) for row in await connection.execute(statement.limit(limit))]
 
     async def retry(self, event_ids: Sequence[UUID]) -> int:
         """Put rows back at the end of the log, under new ids; what was wrong with them must be
@@ -83,19 +83,23 @@ class Rejected:
         log, rejected = self.tables.log, self.tables.rejected
         names = [column.name for column in rejected.c if column.name in log.c]
         those = rejected.c.event_id.in_(event_ids)
+        again = select(*(rejected.c[name] for name in names)).where(those).order_by("row_id")
         async with self.engine.begin() as connection:
-            passed = select(rejected.c.row_id).where(those)
             # Else it would be in the way of its own (topic, key, seq).
-            await connection.execute(
-                delete(log).where(log.c.id.in_(passed), log.c.event_id.in_(event_ids))
-            )
-            again = select(*(rejected.c[name] for name in names)).where(those)
-            await connection.execute(log.insert().from_select(names, again.order_by("row_id")))
+            await connection.execute(self._passed(event_ids))
+            await connection.execute(log.insert().from_select(names, again))
             return (await connection.execute(delete(rejected).where(those))).rowcount
 
     async def discard(self, event_ids: Sequence[UUID]) -> int:
-        """Forget rows. How many."""
+        """Forget rows, in the log too. How many."""
         rejected = self.tables.rejected
+        those = rejected.c.event_id.in_(event_ids)
         async with self.engine.begin() as connection:
-            doomed = delete(rejected).where(rejected.c.event_id.in_(event_ids))
-            return (await connection.execute(doomed)).rowcount
+            await connection.execute(self._passed(event_ids))
+            return (await connection.execute(delete(rejected).where(those))).rowcount
+
+    def _passed(self, event_ids: Sequence[UUID]) -> Delete:
+        """What is left of them in the log."""
+        log, rejected = self.tables.log, self.tables.rejected
+        rows = select(rejected.c.row_id).where(rejected.c.event_id.in_(event_ids))
+        return delete(log).where(log.c.id.in_(rows), log.c.event_id.in_(event_ids))

@@ -206,7 +206,8 @@ class Relay:
     async def _read(self, position: Position, topics: Topics) -> Batch:
         batch = await self._source.read(self.lane, position, self._limit, topics)
         size = sum(len(row.data or b"") for row in batch.rows)
-        self._limit = page_limit(self._limit, self._batch, size, self._batch_bytes)
+        enough = (self._batch, self._batch_bytes)
+        self._limit = page_limit(self._limit, *enough, len(batch.rows), size)
         return await self._sound_part(_capped(batch, position, self._batch_bytes))
 
     async def _sound_part(self, batch: Batch) -> Batch:
@@ -316,10 +317,11 @@ async def _both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
     return results  # type: ignore[return-value]  # no exceptions are left in it
 
 
-def page_limit(limit: int, most: int, size: int, enough: int) -> int:
-    """How many rows to read next, when `limit` was asked for and `size` bytes came: as many as make
-    up a batch. A page of a thousand large events could fill the memory."""
-    return max(1, limit * enough // size) if size > enough else min(most, limit * 2)
+def page_limit(limit: int, most: int, most_bytes: int, rows: int, size: int) -> int:
+    """How many rows to read next, when of `limit` that were asked for `rows` came, with `size`
+    bytes: as many as make up a batch. A page of a thousand large events could fill the memory."""
+    fitting = max(1, most_bytes * rows // size) if size else most
+    return min(most, 2 * limit, fitting)
 
 
 def _capped(batch: Batch, start: Position, limit: int) -> Batch:

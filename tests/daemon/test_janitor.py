@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from projector import keys
-from projector.checkpoint import PUBLISHED, Checkpoints
-from projector.janitor import Janitor
-from projector.janitor.prune import Pruner
+from projector.checkpoint import PUBLISHED, Checkpoints, Hole
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
 from projector.position import Origin, Position
-from projector.rejected import Rejected
-from projector.relay import Relay
-from projector.sink.redis import RedisSink
-from support.lanes import pipeline
+from support.house import command
 
 TOMORROW = datetime.now(UTC) + timedelta(days=2)
-
-
-class House:
-    """A lane with a janitor, and what tests ask of it."""
-
-    def __init__(self, pipe, engine) -> None:
-        self.pipe = pipe
-        self.stream = keys.stream(pipe.name, 0, "t")
-        self.checkpoints = Checkpoints(engine, pipe.outbox.tables, pipe.source.origin)
-        self.janitor = Janitor(engine, pipe.redis, pipe.outbox, self.checkpoints)
-        self.rejected = Rejected(engine, pipe.outbox.tables)
-        self.pruner = Pruner(engine, pipe.outbox, self.checkpoints, timedelta(hours=24))
-
-    async def relay(self) -> Relay:
-        sink = RedisSink(self.pipe.redis, self.pipe.name)
-        relay = Relay(0, self.pipe.source, sink, self.checkpoints, self.rejected)
-        await relay.load()
-        return relay
-
-    async def left(self) -> list[int]:
-        rows = await self.connection.fetch("select seq from outbox order by id")
-        return [row["seq"] for row in rows]
-
-    async def publish(self, relay: Relay, *seqs: int) -> None:
-        for seq in seqs:
-            await self.pipe.write(self.connection, "k", seq)
-        await self.pipe.turn(relay)
-        await self.janitor.checkpoint(relay)
-
-    async def consume(self, group: str, count: int, *, acknowledge: bool = True) -> None:
-        read = await self.pipe.redis.xreadgroup(group, "c", {self.stream: ">"}, count=count)
-        entries = read[0][1] if isinstance(read, list) else next(iter(read.values()))[0]
-        if acknowledge:
-            await self.pipe.redis.xack(self.stream, group, *[entry[0] for entry in entries])
-
-
-@pytest.fixture
-async def house(database, redis_url):
-    async with pipeline(database, redis_url) as pipe:
-        engine = create_async_engine(database)
-        house = House(pipe, engine)
-        house.connection = await pipe.connect()
-        yield house
-        await house.connection.close()
-        await engine.dispose()
 
 
 async def test_without_groups_what_is_published_and_old_is_pruned(house):
@@ -170,19 +118,6 @@ async def test_a_promotion_rewinds_to_the_databases_own_checkpoint(house):
         await restored.fit(0, LaneState(Position(promoted, "e1")))
 
 
-def command(house, redis_url: str, *words: str) -> str:
-    database = house.pipe.database.render_as_string(hide_password=False)
-    options = ["--database-url", database, "--redis-url", redis_url, "--name", house.pipe.name]
-    done = subprocess.run(
-        [sys.executable, "-m", "projector", *words, *options],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 async def test_groups_are_listed_and_dropped(house, redis_url):
     """A group that nobody runs any more is retired in Redis and in the database."""
     relay = await house.relay()
@@ -207,3 +142,74 @@ async def test_a_rebase_publishes_what_is_retained_again(house, redis_url):
     assert "rebased 1 lanes" in command(house, redis_url, "rebase")
     await house.pipe.turn(await house.relay())
     assert await house.pipe.seqs() == {"k": [1, 2, 1, 2]}
+
+
+async def test_a_redis_from_before_what_is_pruned_stops_the_lane(house, redis_url):
+    """What lies between is gone for good: nothing is skipped in silence, and `rebase` goes on."""
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    old = await house.pipe.redis.get(keys.position(house.pipe.name, 0))
+    await house.publish(relay, 2, 3)
+    assert await house.pruner.prune(0, TOMORROW) == 3
+    await house.publish(relay, 4)
+    await house.pipe.redis.set(keys.position(house.pipe.name, 0), old)
+    with pytest.raises(Hole, match="projector rebase"):
+        await house.relay()
+    command(house, redis_url, "rebase")
+    await house.pipe.turn(await house.relay())
+    assert (await house.pipe.seqs())["k"][-1] == 4
+
+
+async def test_a_redis_that_lost_its_last_writes_is_not_stopped_by_pruning(house):
+    """Rows go after a day; a position that fell back by a second has long published them."""
+    relay = await house.relay()
+    await house.publish(relay, 1, 2)
+    assert await house.pruner.prune(0, TOMORROW) == 2
+    before = await house.pipe.redis.get(keys.position(house.pipe.name, 0))
+    await house.publish(relay, 3)
+    await house.pipe.redis.set(keys.position(house.pipe.name, 0), before)
+    await house.pipe.turn(await house.relay())
+    assert (await house.pipe.seqs())["k"] == [1, 2, 3, 3]
+
+
+async def test_what_redis_lost_is_counted_in_the_log(house, caplog):
+    """Also when nobody remembers where the lane stood but the database."""
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    before = await house.pipe.redis.get(keys.position(house.pipe.name, 0))
+    await house.publish(relay, 2, 3)
+    await house.pipe.redis.set(keys.position(house.pipe.name, 0), before)
+    await relay.save()
+    await house.relay()
+    lost = [record.events for record in caplog.records if "lost events" in record.message]
+    assert lost == [2, 2]
+
+
+async def test_after_a_promotion_and_a_loss_in_redis_the_older_one_counts(house):
+    """The checkpoint may know of events that Redis has lost again."""
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    old = relay.state
+    await house.publish(relay, 2, 3)
+    promoted = Origin(old.main.origin.system, "00000002")
+    after = Checkpoints(house.checkpoints.engine, house.pipe.outbox.tables, promoted)
+    assert (await after.fit(0, old)).main.base == old.main.base
+    # A checkpoint that was written after the promotion cannot tell where the two parted.
+    moved = replace(relay.state.main, origin=promoted)
+    await after.save(0, {PUBLISHED: moved})
+    assert (await after.fit(0, old)).main.head == 0
+
+
+async def test_a_group_that_lags_too_long_is_given_up_if_so_wished(house, caplog):
+    """`keep_at_most`: what is deleted without its acknowledgement is reported."""
+    relay = await house.relay()
+    await house.publish(relay, 1, 2)
+    await house.pipe.redis.xgroup_create(house.stream, "slow", "0")
+    await house.janitor.checkpoint(relay)
+    await house.pipe.write(house.connection, "k", 3)
+    patient = replace(house.pruner, keep_at_most=timedelta(days=3))
+    assert await patient.prune(0, TOMORROW) == 0
+    impatient = replace(house.pruner, keep_at_most=timedelta(days=1))
+    assert await impatient.prune(0, TOMORROW) == 2
+    assert await house.left() == [3]
+    assert [r.events for r in caplog.records if "for their age" in r.message] == [2]

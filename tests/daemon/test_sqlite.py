@@ -62,3 +62,22 @@ def test_the_command_takes_a_sqlite_url(tmp_path, redis_url):
         check=True,
     )
     assert done.stdout == "published 0 events\n"
+
+
+async def test_the_very_first_event_of_a_sqlite_file_goes_out(tmp_path, redis_url):
+    """It does not wait for company."""
+    name = f"t{uuid4().hex[:10]}"
+    url = f"sqlite:///{tmp_path}/shop.db"
+    events = Outbox(name=name, lanes=1)
+    engine, relay_engine, redis = create_engine(url), engine_of(url), client(redis_url)
+    events.metadata.create_all(engine)
+    projector = Projector(relay_engine, redis, Settings(name=name, lanes=1))
+    counts = []
+    for _ in range(4):
+        with Session(engine) as session, session.begin():
+            events.emit(session, "changed", topic="t", key="k", data={})
+        counts.append(await projector.drain())
+    assert counts == [1, 1, 1, 1]
+    await redis.aclose()
+    await relay_engine.dispose()
+    engine.dispose()

@@ -84,8 +84,6 @@ class Pipeline:
     async def start(self) -> None:
         sync = create_engine(self.database.set(drivername="postgresql+psycopg"))
         self.outbox.metadata.create_all(sync)
-        with sync.begin() as connection:
-            self.outbox.meet(connection)
         sync.dispose()
         await self.reconnect()
 
