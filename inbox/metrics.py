@@ -1,0 +1,55 @@
+"""What the doors tell about themselves, in Prometheus' terms.
+
+Labels are the door and its name only: their number is bounded; that of keys is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Literal
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+Door = Literal["function", "command", "http", "request", "message"]
+
+Outcome = Literal["miss", "hit", "conflict", "busy", "wait", "takeover", "lost", "failed", "error"]
+"""miss: the effect ran. hit: a saved answer was given. conflict: the key was used for something
+else. busy: refused, since the first one still runs. wait: waited for it. takeover: its lease was
+over, and the effect ran again. lost: somebody took ours over. failed: the effect raised.
+error: the store did not answer."""
+
+
+class Metrics:
+    """One per registry. `METRICS` speaks to Prometheus' own, which most services expose."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._outcomes = Counter(
+            "inbox_outcomes_total",
+            "What came of what arrived, by door.",
+            ["door", "name", "outcome"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "inbox_processing_seconds",
+            "Time that the effect took, by door.",
+            ["door", "name"],
+            registry=registry,
+        )
+
+    def count(self, door: Door, name: str, outcome: Outcome) -> None:
+        """`name` says which function, operation or route; never a key."""
+        self._outcomes.labels(door, name, outcome).inc()
+
+    @contextmanager
+    def timed(self, door: Door, name: str) -> Iterator[None]:
+        """Around the effect, whether it raises or not."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds.labels(door, name).observe(perf_counter() - began)
+
+
+METRICS = Metrics(REGISTRY)
