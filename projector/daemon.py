@@ -228,7 +228,14 @@ class Projector:
         """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
         then, lane by lane."""
         checkpoints = self._checkpoints(source)
-        janitor = Janitor(self._engine, self._leases.redis, self._outbox, checkpoints)
+        janitor = Janitor(
+            self._engine,
+            self._leases.redis,
+            self._outbox,
+            checkpoints,
+            self.settings.topology,
+            self.telemetry,
+        )
         longest = self.settings.keep_at_most
         pruner = Pruner(
             self._engine,

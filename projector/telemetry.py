@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from projector.health import Health, Problem
 
+UNREAD = "unread"
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _STREAM = re.compile(r"\{.+:(\d+)\}:(.+)")
 
@@ -80,6 +81,20 @@ class Telemetry:
     def rejoined(self, lane: int, topic: str) -> None:
         """The topic has caught up with its lane."""
         self._clear((lane, topic))
+
+    def unread(self, lane: int, topic: str, detail: str) -> bool:
+        """A stream fills up, and nobody reads it. Whether that is news."""
+        if (lane, topic) in self._problems:
+            return False
+        self._problems[lane, topic] = Problem(UNREAD, detail, self._clock(), lane, topic)
+        self._metrics.detached.labels(lane, topic, UNREAD).set(0)
+        return True
+
+    def read(self, lane: int, topic: str) -> None:
+        """Somebody reads it, or it does not fill up any more."""
+        problem = self._problems.get((lane, topic))
+        if problem and problem.reason == UNREAD:
+            self._clear((lane, topic))
 
     def holds(self, lanes: Iterable[int]) -> None:
         """The lanes that are ours now. What was wrong with others is no longer our concern."""

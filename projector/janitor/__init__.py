@@ -3,8 +3,9 @@ rest. Lane by lane on the lanes it holds, in small steps, and never in the hot p
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -20,8 +21,14 @@ from projector.checkpoint import PUBLISHED, Checkpoints, at_rest
 from projector.position import Position
 from projector.progress import GroupState, Mark, Marks
 from projector.relay import Relay
-from projector.sink.script import text as decoded
+from projector.sink import script
+from projector.telemetry import Telemetry
+from projector.topology import PLAIN, Topology
 
+log = logging.getLogger("projector.janitor")
+
+NEARLY = 0.8
+"""How full a stream is when it is time to say that nobody reads it."""
 IDLE = timedelta(minutes=1)
 """Between two checkpoints of a lane that stands still."""
 
@@ -37,6 +44,8 @@ class Janitor:
     redis: Redis
     outbox: Outbox
     checkpoints: Checkpoints
+    topology: Topology = field(default_factory=dict)
+    telemetry: Telemetry = field(default_factory=Telemetry)
     _marks: dict[int, Marks] = field(default_factory=dict)
     _saved: dict[int, tuple[Mapping[str, Position], float]] = field(default_factory=dict)
 
@@ -60,7 +69,7 @@ class Janitor:
         marks = self._marks.setdefault(lane, Marks())
         marks.add(Mark(published, tops))
         positions = {PUBLISHED: published}
-        for group, streams in (await self._groups(lane, tops)).items():
+        for group, streams in (await self._groups(lane, list(tops))).items():
             reached = marks.newest_reached(streams)
             if reached is not None:
                 positions[group] = reached
@@ -71,27 +80,33 @@ class Janitor:
 
     async def _tops(self, lane: int) -> dict[str, str]:
         found: Any = await self.redis.hgetall(keys.tops(self.outbox.name, lane))
-        return {decoded(stream): decoded(top) for stream, top in found.items()}
+        return {script.text(stream): script.text(top) for stream, top in found.items()}
 
-    async def _groups(self, lane: int, tops: Mapping[str, str]) -> Groups:
+    async def _groups(self, lane: int, streams: Sequence[str]) -> Groups:
         """And register whoever is found, so that an emptied Redis does not make us forget."""
         found: Groups = {}
-        for stream in tops:
-            groups = await self._groups_of(stream)
+        answers = await script.run(self.redis, "groups", streams, []) if streams else []
+        for stream, (length, *told) in zip(streams, answers, strict=True):
             topic = stream.removeprefix(keys.stream(self.outbox.name, lane, ""))
+            texts = map(script.text, told)
+            groups = {
+                name: GroupState(delivered, oldest or None)
+                for name, delivered, oldest in zip(texts, texts, texts, strict=True)
+            }
             await self.checkpoints.register(topic, set(groups))
+            self._watch(lane, topic, int(length), bool(groups))
             for group, state in groups.items():
                 found.setdefault(group, {})[stream] = state
         return found
 
-    async def _groups_of(self, stream: str) -> dict[str, GroupState]:
-        if not await self.redis.exists(stream):
-            return {}
-        groups = {}
-        for info in await self.redis.xinfo_groups(stream):
-            name, oldest = decoded(info["name"]), None
-            if info["pending"]:
-                pending: Any = await self.redis.xpending(stream, name)
-                oldest = decoded(pending["min"]) if pending["min"] else None
-            groups[name] = GroupState(decoded(info["last-delivered-id"]), oldest)
-        return groups
+    def _watch(self, lane: int, topic: str, length: int, read: bool) -> None:
+        """Says so in time if a stream fills up that nobody reads and nothing trims."""
+        kept = self.topology.get(topic, PLAIN)
+        filling = kept.high_water and length >= kept.high_water * NEARLY
+        if read or kept.capped or not filling:
+            self.telemetry.read(lane, topic)
+            return
+        detail = f"{length} of {kept.high_water} entries, and no group reads them"
+        if self.telemetry.unread(lane, topic, detail):
+            place = {"lane": lane, "topic": topic}
+            log.warning("a stream fills up, and nobody reads it: %s", detail, extra=place)

@@ -26,7 +26,7 @@ class Blocked:
 
     topic: str
     reason: str
-    """full, type, deleted, or refused."""
+    """full, type, deleted, refused, or paused."""
     detail: str
 
 

@@ -12,6 +12,7 @@ from projector.checkpoint import PUBLISHED, Checkpoints, Hole
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
 from projector.position import Origin, Position
+from projector.topology import Topic
 from support.house import command
 
 TOMORROW = datetime.now(UTC) + timedelta(days=2)
@@ -213,3 +214,30 @@ async def test_a_group_that_lags_too_long_is_given_up_if_so_wished(house, caplog
     assert await impatient.prune(0, TOMORROW) == 2
     assert await house.left() == [3]
     assert [r.events for r in caplog.records if "for their age" in r.message] == [2]
+
+
+async def test_a_stream_that_nobody_reads_is_reported_before_it_is_full(house):
+    """Readiness names it; a group that reads it, or a cap, makes it well."""
+    house.janitor.topology = {"t": Topic(high_water=10)}
+    relay = await house.relay()
+    await house.publish(relay, *range(1, 8))
+    await house.publish(relay, 8)
+    (problem,) = house.janitor.telemetry.health().problems[-1:]
+    assert (problem.reason, problem.lane, problem.topic) == ("unread", 0, "t")
+    assert problem.detail == "8 of 10 entries, and no group reads them"
+    await house.pipe.redis.xgroup_create(house.stream, "billing", "0")
+    await house.janitor.checkpoint(relay)
+    assert not any(p.reason == "unread" for p in house.janitor.telemetry.health().problems)
+
+
+async def test_something_else_at_a_streams_key_does_not_stop_the_checkpoints(house):
+    """It stops its own topic only."""
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    before = (await house.checkpoints.load(0))[PUBLISHED]
+    await house.pipe.redis.delete(house.stream)
+    await house.pipe.redis.set(house.stream, "not a stream")
+    await house.pipe.write(house.connection, "k", 1, "other")
+    await house.pipe.turn(relay)
+    await house.janitor.checkpoint(relay)
+    assert (await house.checkpoints.load(0))[PUBLISHED] != before
