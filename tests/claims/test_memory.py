@@ -1,0 +1,43 @@
+"""Claims in the memory of a process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from inbox import Claimed, MemoryStore, Running, new_token
+from inbox.claims.contract import ClaimStoreContract
+from inbox.claims.memory import SWEEP_FROM, process_store
+
+
+class TestMemoryStore(ClaimStoreContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+
+def test_it_works_across_event_loops():
+    """One store, two loops one after the other."""
+    store = MemoryStore()
+
+    async def claim() -> object:
+        return await store.claim("k", fingerprint="f", token=new_token(), lease=60)
+
+    assert isinstance(asyncio.run(claim()), Claimed)
+    assert isinstance(asyncio.run(claim()), Running)
+
+
+def test_it_does_not_grow_for_ever():
+    """Expired records are swept away by the claims that follow, without a purge."""
+    store = MemoryStore().sync
+    for number in range(3 * SWEEP_FROM):
+        outcome = store.claim(f"k{number}", fingerprint="f", token=new_token(), lease=60)
+        assert isinstance(outcome, Claimed)
+        store.release(outcome.claim)
+    assert store.purge(10 * SWEEP_FROM) <= SWEEP_FROM
+
+
+def test_a_process_has_one_shared_store():
+    """What is given no store shares one."""
+    assert process_store() is process_store()
