@@ -14,11 +14,13 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 Door = Literal["function", "command", "http", "request", "message"]
 
-Outcome = Literal["miss", "hit", "conflict", "busy", "wait", "takeover", "lost", "failed", "error"]
+Outcome = Literal[
+    "miss", "hit", "conflict", "busy", "wait", "takeover", "lost", "failed", "dead", "error"
+]
 """miss: the effect ran. hit: a saved answer was given. conflict: the key was used for something
 else. busy: refused, since the first one still runs. wait: waited for it. takeover: its lease was
 over, and the effect ran again. lost: somebody took ours over. failed: the effect raised.
-error: the store did not answer."""
+dead: it was given up. error: the store did not answer."""
 
 
 class Metrics:
@@ -41,6 +43,9 @@ class Metrics:
     def count(self, door: Door, name: str, outcome: Outcome) -> None:
         """`name` says which function, operation or route; never a key."""
         self._outcomes.labels(door, name, outcome).inc()
+
+    def count_many(self, door: Door, name: str, outcome: Outcome, many: int) -> None:
+        self._outcomes.labels(door, name, outcome).inc(many)
 
     @contextmanager
     def timed(self, door: Door, name: str) -> Iterator[None]:

@@ -14,7 +14,11 @@ from outbox.errors import NotDecodable
 from outbox.event import Event
 
 _HEADERS = msgspec.json.Decoder(dict[str, str])
-_OWN_HEADERS = ((b"traceparent", "traceparent"), (b"tracestate", "tracestate"), (b"tenant", "tenant"))
+_OWN_HEADERS = (
+    (b"traceparent", "traceparent"),
+    (b"tracestate", "tracestate"),
+    (b"tenant", "tenant"),
+)
 
 
 def event_of(topic: str, entry: Mapping[bytes, bytes]) -> Event[Any]:

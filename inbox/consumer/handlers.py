@@ -43,6 +43,7 @@ class Handler(Generic[F]):
     batch: int = 0
     """How many events at once at most; 0 for one by one."""
     wants_session: type | None = None
+    asynchronous: bool = True
 
     @property
     def name(self) -> str:
@@ -52,16 +53,18 @@ class Handler(Generic[F]):
         """Run it, in a thread if it is sync. Data is decoded here, so that what does not fit is the
         event's fault and not the lane's."""
         arguments = {name: make(given) for name, make in self.arguments.items()}
-        if inspect.iscoroutinefunction(self.function):
+        if self.asynchronous:
             running = self.function(**arguments)
-        elif self.wants_session is Session and given.session is not None:
-            running = given.session.run_sync_handler(self.function, arguments)
         else:
             running = asyncio.to_thread(self.function, **arguments)
         if self.timeout is None:
             return await running
         async with asyncio.timeout(self.timeout):
             return await running
+
+    def call_sync(self, given: Given) -> Any:
+        """In the caller's thread; for sync handlers only."""
+        return self.function(**{name: make(given) for name, make in self.arguments.items()})
 
 
 def handler_of(
@@ -91,7 +94,8 @@ def handler_of(
         else:
             arguments[parameter.name] = _many(function, wanted) if batch else _one(wanted)
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    return Handler(function, arguments, retry, seconds, batch, session)
+    asynchronous = inspect.iscoroutinefunction(function)
+    return Handler(function, arguments, retry, seconds, batch, session, asynchronous)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -108,7 +112,7 @@ def _one(wanted: Any) -> Make:
 
 def _many(function: Callable[..., Any], wanted: Any) -> Make:
     if wanted is Event:  # not annotated
-        wanted = list[Event]
+        wanted = list[Event[Any]]
     if get_origin(wanted) not in (list, Sequence):
         raise BadHandler(function, f"a batch handler takes lists, not {wanted!r}")
     maker = _maker(get_args(wanted)[0])
@@ -142,7 +146,9 @@ class Handlers:
     def add(self, topic: str, kind: str | None, handler: Handler[Any]) -> None:
         known = self.fallback.get(topic) if kind is None else self.exact.get((topic, kind))
         if known is not None:
-            raise BadHandler(handler.function, f"{known.name} handles {kind!r} of {topic!r} already")
+            raise BadHandler(
+                handler.function, f"{known.name} handles {kind!r} of {topic!r} already"
+            )
         if kind is None:
             self.fallback[topic] = handler
         else:

@@ -1,13 +1,13 @@
 """What Redis keeps of a group's work on one lane: pending entries, claims, dead letters.
 
-Every method is one script, and may be sent again after an error: its second answer is as good as the
-first. Except `read`, whose entries are then pending, and are read again from there.
+Every method is one script, and may be sent again after an error: its second answer is as good as
+the first. Except `read`, whose entries are then pending, and are read again from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -19,8 +19,8 @@ from outbox import layout, script
 from outbox.script import Script, load
 
 OWNER = "@lane"
-"""The consumer that entries of an ordered lane are delivered to, whichever process it is: so whoever
-takes the lane over finds what was pending."""
+"""The consumer that entries of an ordered lane are delivered to, whichever process it is: so
+whoever takes the lane over finds what was pending."""
 
 NEW = ">"
 
@@ -120,6 +120,25 @@ class Ledger:
             if not entries:
                 tops[topic] = script.text(top)
         return Read(messages, deleted, int(answer[1]), tops)
+
+    async def reclaim(self, idle: timedelta) -> int:
+        """Make ours what other consumers have left lying for so long; they are pending then. How
+        many of them are gone from their stream."""
+        gone = 0
+        for topic in self.topics:
+            begin = "0-0"
+            while begin:
+                answer = await script.run(
+                    self.redis,
+                    _script("reclaim"),
+                    [self._stream(topic)],
+                    [self.group, self.consumer, _milliseconds(idle), begin],
+                )
+                begin, gone = script.text(answer[0]), gone + int(answer[1])
+        return gone
+
+    def without_seq(self) -> Ledger:
+        return replace(self, by_seq=False)
 
     async def adopt(self) -> None:
         """Make what is pending with other consumers of the group ours."""
@@ -244,7 +263,7 @@ class Ledger:
         """The event that a parked key waits for. A place like `#id` is that letter alone."""
         if place.startswith("#"):
             return place[1:]
-        found: Any = await self.redis.lindex(self._queue(place), 0)  # type: ignore[misc]
+        found: Any = await self.redis.lindex(self._queue(place), 0)
         return None if found is None else script.text(found)
 
     async def reopen(self, event_id: str) -> Letter | timedelta | None:

@@ -14,7 +14,7 @@ class Message:
     must not stop the lane."""
 
     __slots__ = (
-        *("attempts", "entry", "entry_id", "event_id", "fence", "key"),
+        *("attempts", "begun", "entry", "entry_id", "event_id", "fence", "key"),
         *("place", "seq", "topic", "type"),
     )
 
@@ -30,6 +30,7 @@ class Message:
         self.place = layout.place(topic, self.key)
         self.fence = 0
         self.attempts = 0
+        self.begun = False
 
     def event(self) -> Event[Any]:
         """Raises NotDecodable if it is none."""

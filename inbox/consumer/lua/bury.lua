@@ -11,6 +11,10 @@ if what == 'wait' then
   if redis.call('HEXISTS', KEYS[5], place) == 0 then
     return 'free'
   end
+  local record = read(KEYS[1])
+  if owns(record, token) and record.state == 'running' then
+    redis.call('DEL', KEYS[1])
+  end
 else
   local record = read(KEYS[1])
   if not owns(record, token) or record.state ~= 'running' then
