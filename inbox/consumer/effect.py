@@ -44,6 +44,8 @@ class Effect:
         self._ledger = ledger
         self._policy = policy
         self._alone = alone
+        self._clock = policy.metrics.clock("message", policy.group)
+        self._lease = policy.claim_lease.total_seconds()
         self.running: dict[Message, Held] = {}
 
     def renewed(self, message: Message, still_held: bool, since: float) -> None:
@@ -150,16 +152,16 @@ class Effect:
         return await self._unclaimed(message, handler)
 
     async def _run(self, messages: Sequence[Message], handler: Handler[Any]) -> None:
-        lease = self._policy.claim_lease.total_seconds()
-        held = Held(_claim(self._ledger, messages[0]), lease, time.monotonic())
+        began = time.monotonic()
+        held = Held(_claim(self._ledger, messages[0]), self._lease, began)
         token = CURRENT.set(held)
         for message in messages:
             self.running[message] = held
             message.begun = True
         try:
-            with self._policy.metrics.timed("message", self._policy.group):
-                await self._policy.inbox.run(self._policy.group, messages, handler, held)
+            await self._policy.inbox.run(self._policy.group, messages, handler, held)
         finally:
+            self._clock.observe(time.monotonic() - began)
             CURRENT.reset(token)
             for message in messages:
                 del self.running[message]

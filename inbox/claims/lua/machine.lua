@@ -80,21 +80,31 @@ local function absent(record, now)
   return not record or record.expires <= now
 end
 
--- Gives the fence, and whether an earlier holder's lease ran out. Only where nothing binds the key.
-local function take(key, record, token, fingerprint, lease, now)
-  local taken_over = record and record.state == 'running'
-  local remembers = taken_over or record and record.state == 'released'
-  local fresh = {
+-- A record that nobody has held before.
+local function first(token, fingerprint, lease, now)
+  return {
     state = 'running',
     token = token,
     -- Not below the clock: where nothing remembers the last fence, time has moved on since.
-    fence = math.max(record and record.fence + 1 or 1, now),
+    fence = now,
     fingerprint = fingerprint,
     started = now,
     heartbeat = now,
     expires = now + lease,
-    attempts = (remembers and record.attempts or 0) + 1,
+    attempts = 1,
   }
+end
+
+-- Gives the new record, and whether an earlier holder's lease ran out. Only where nothing binds the key.
+local function take(key, record, token, fingerprint, lease, now)
+  local fresh = first(token, fingerprint, lease, now)
+  local taken_over = record and record.state == 'running'
+  if record then
+    fresh.fence = math.max(record.fence + 1, now)
+  end
+  if taken_over or record and record.state == 'released' then
+    fresh.attempts = record.attempts + 1
+  end
   write(key, fresh, milliseconds(lease) + GRACE)
   return fresh, taken_over
 end
@@ -118,6 +128,12 @@ local function claim(key, token, fingerprint, lease, now)
   record.heartbeat, record.expires = now, now + lease
   write(key, record, milliseconds(lease) + GRACE)
   return {'claimed', whole(record.fence), '0'}
+end
+
+-- Whether a text is the record of a claim that the token holds, without taking it apart.
+local function held(text, token)
+  local head = VERSION .. '\0running\0' .. token .. '\0'
+  return text and string.sub(text, 1, #head) == head
 end
 
 -- Whose it is. Fences are only compared where the caller knows one.

@@ -21,8 +21,8 @@ end
 
 for i = streams + 2, #KEYS do
   local base = 4 + (i - streams - 2) * 4
-  local record = read(KEYS[i])
-  local ours = record and record.state == 'running' and record.token == token
+  local text = redis.pcall('GET', KEYS[i])
+  local ours = type(text) == 'string' and held(text, token)
   answer[#answer + 1] = ours and 1 or 0
   if ours then
     remembered(KEYS[i], ARGV[base + 3], ARGV[base + 4])

@@ -19,6 +19,10 @@ local any_parked = redis.call('EXISTS', KEYS[1]) == 1
 local any_dead = redis.call('EXISTS', KEYS[2]) == 1
 local answer = {}
 local expected = {}
+-- Nearly all events are new. They all get the same record.
+local unheard_of = first(token, '', lease, now)
+local unheard_text, unheard_kept = text_of(unheard_of), milliseconds(lease) + GRACE
+local unheard_fence = whole(unheard_of.fence)
 
 local function judged(kind, first, second)
   answer[#answer + 1] = kind
@@ -47,8 +51,15 @@ for i = 4, #KEYS do
   elseif any_parked and redis.call('HEXISTS', KEYS[1], place) == 1 then
     judged('parked')
   elseif not by_seq or seq == '' or passes(place, seq) then
-    local record, unreadable = read(KEYS[i])
-    if unreadable then
+    local new = redis.call('EXISTS', KEYS[i]) == 0
+    local record, unreadable
+    if not new then
+      record, unreadable = read(KEYS[i])
+    end
+    if new then
+      redis.call('SET', KEYS[i], unheard_text, 'PX', unheard_kept)
+      judged('claimed', unheard_fence, '1')
+    elseif unreadable then
       judged('corrupt', unreadable[2])
     elseif absent(record, now) then
       if record and record.state == 'running' and not suspects then
