@@ -23,6 +23,7 @@ end
 local function its_own(problem)
   return string.match(problem, '^ERR') or string.match(problem, '^WRONGTYPE')
     or string.match(problem, '^NOPERM')
+    or string.find(problem, 'The user executing the script', 1, true)  -- NOPERM, as 6.2 puts it
 end
 
 -- Why the caller may not write to a stream, or take back what it wrote; servers since 7.0 can tell.
