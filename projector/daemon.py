@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from asyncpg.exceptions import InterfaceError, PostgresError
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type
-from tenacity.wait import wait_exponential_jitter
 
 from outbox import Outbox
 from projector import trouble
 from projector.checkpoint import Checkpoints
+from projector.cluster import AnyRedis
 from projector.errors import ProjectorError
 from projector.janitor import Janitor
 from projector.janitor.prune import Pruner
@@ -31,6 +30,7 @@ from projector.paused import Paused
 from projector.position import Moment, StaleSnapshot
 from projector.rejected import Rejected
 from projector.relay import Relay
+from projector.setback import WAIT, Doing, Setbacks
 from projector.settings import Settings, duration
 from projector.sink.outcome import Moved
 from projector.sink.redis import RedisSink
@@ -38,8 +38,11 @@ from projector.source.postgres import NotPrimary, PostgresSource, TimelineChange
 from projector.source.sqlite import SqliteSource
 from projector.telemetry import Telemetry
 from projector.topology import with_groups
+from projector.working import LONG, Working
 
 log = logging.getLogger("projector")
+
+T = TypeVar("T")
 
 AnySource = PostgresSource | SqliteSource
 
@@ -61,12 +64,13 @@ class Projector:
     """Relays one outbox. `run()` until `stop()`; `drain()` publishes what is there and returns.
 
     `redis` must not retry by itself (`Retry(NoBackoff(), 0)`): the compare decides what to repeat.
+    `redis_of(url)` makes such a client, and the only one for a cluster.
     """
 
     def __init__(
         self,
         engine: AsyncEngine,
-        redis: Redis,
+        redis: AnyRedis,
         settings: Settings,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -79,6 +83,10 @@ class Projector:
         self._paused = Paused(engine, self._outbox.tables)
         self.rejected = Rejected(engine, self._outbox.tables)
         self._relays: dict[int, Relay] = {}
+        self._working = Working()
+        self._setbacks = Setbacks(self.telemetry)
+        self._members = 1
+        self._uncounted = False
         self._stopping = asyncio.Event()
         self._turned = False
 
@@ -95,7 +103,7 @@ class Projector:
         while not self._stopping.is_set():
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(OUTAGE),
-                wait=wait_exponential_jitter(initial=0.1, max=5),
+                wait=WAIT,
                 sleep=self._pause,
                 stop=lambda _: self._stopping.is_set(),
             ):
@@ -112,6 +120,7 @@ class Projector:
                 for relay in self._relays.values():
                     while relay.state.main.base != moment:
                         count += await relay.advance(moment)
+                self._setbacks.check()
             finally:
                 await self._leave()
             return count
@@ -164,19 +173,20 @@ class Projector:
         self._turned = False
         try:
             async with self._source() as source:
-                chores = [
-                    asyncio.create_task(self._keep_sharing(source)),
-                    asyncio.create_task(self._keep_house(source)),
-                ]
+                chores: list[asyncio.Task[None]] = []
                 try:
+                    await self._share(source)
+                    chores.append(asyncio.create_task(self._keep_sharing(source)))
+                    chores.append(asyncio.create_task(self._keep_house(source)))
                     await self._turns(source, chores)
                 finally:
                     for chore in chores:
                         chore.cancel()
                     await asyncio.gather(*chores, return_exceptions=True)
-                    with suppress(*OUTAGE):
-                        await self._leave()
+                    await self._working.finish()
+                    await self._leave()
         except OUTAGE as problem:
+            self._setbacks.keep(())  # the outage says it all
             if self.telemetry.outage(trouble.reason(problem), trouble.told(problem)):
                 log.warning("waiting out an outage: %s", trouble.told(problem))
             if not self._turned:
@@ -191,13 +201,17 @@ class Projector:
                     chore.result()
             published = await self._turn(source)
             self.telemetry.recovered()
-            self._turned = self._turned or bool(self._relays)
+            self._turned = True
             wait = busy if published else min(wait * 2, idle)
             await self._pause(wait.total_seconds())
 
     async def _turn(self, source: AnySource) -> int:
         """One look for all lanes, then each lane that has something gets on, side by side."""
-        relays = dict(self._relays)
+        relays = {
+            lane: relay
+            for lane, relay in self._relays.items()
+            if lane not in self._working and not self._setbacks.waiting("publish", lane)
+        }
         moment = await source.look()
         self.telemetry.looked()
         between = {
@@ -209,7 +223,29 @@ class Projector:
         for lane in between.keys() - waiting:
             relays[lane].skip(moment, between[lane])
         behind = [r for r in relays.values() if r.state.main.base != moment or r.state.detached]
-        return sum(await _all(self._advance(relay, moment) for relay in behind))
+        await self._working.begin({relay.lane: self._advance(relay, moment) for relay in behind})
+        counts, failed = self._working.collect()
+        for lane in counts:
+            self._setbacks.over("publish", lane)
+        if failed:
+            await self._set_back("publish", failed)
+        return sum(counts.values())
+
+    async def _set_back(self, doing: Doing, failed: Mapping[int, RedisError]) -> None:
+        """Trouble is a lane's own while Redis still takes leases, be it of others; else it is an
+        outage."""
+        failed = {lane: problem for lane, problem in failed.items() if lane in self._relays}
+        if failed and not any(await _all(map(self._answers, list(self._relays)))):
+            raise next(iter(failed.values()))
+        self._setbacks.add(doing, failed)
+
+    async def _answers(self, lane: int) -> bool:
+        try:
+            async with asyncio.timeout(LONG):
+                await self._leases.hold(lane)
+        except (RedisError, TimeoutError):
+            return False
+        return True
 
     async def _advance(self, relay: Relay, moment: Moment) -> int:
         waiting = [topic for topic in relay.state.detached if relay.due(topic)]
@@ -221,8 +257,8 @@ class Projector:
 
     async def _keep_sharing(self, source: AnySource) -> None:
         while True:
-            await self._share(source)
             await asyncio.sleep(duration(self.settings.lease).total_seconds() / 3)
+            await self._share(source)
 
     async def _keep_house(self, source: AnySource) -> None:
         """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
@@ -251,7 +287,7 @@ class Projector:
                 log.info("delayed events became due")
             if time.monotonic() >= checkpoint_at:
                 for lane, relay in list(self._relays.items()):
-                    await janitor.checkpoint(relay)
+                    await self._checkpoint(janitor, relay)
                     await pruner.prune(lane)
                 checkpoint_at = time.monotonic() + every
             await asyncio.sleep(min(DUE_EVERY, every))
@@ -259,21 +295,33 @@ class Projector:
     async def _share(self, source: AnySource) -> None:
         """Renew our lanes, give up what is more than our share, take what is free."""
         lanes = await self._lanes()
-        await self._learn(source, lanes)
-        share = fair_share(len(lanes), await self._leases.join())
-        for lane in sorted(lanes, key=lambda lane: lane not in self._relays):
-            if lane not in self._relays and len(self._relays) >= share:
-                continue
-            if lane in self._relays and len(self._relays) > share:
-                del self._relays[lane]
+        await self._learn(source)
+        uncounted = await self._join(len(lanes))
+        share = fair_share(len(lanes), self._members)
+        ours = [lane for lane in lanes if lane in self._relays]
+        free = [lane for lane in lanes if lane not in self._relays]
+        for lane in ours[share:]:
+            del self._relays[lane]
+            with suppress(RedisError):
                 await self._leases.release(lane)
-                continue
-            await self._hold(lane, source)
+        tried = ours[:share]
+        failed = await self._hold_all(tried, source)
+        while free and len(self._relays) < share:
+            wanted = share - len(self._relays)
+            some, free = free[:wanted], free[wanted:]
+            failed |= await self._hold_all(some, source)
+            tried += some
+        if failed and len(failed) == len(tried):
+            raise failed[tried[0]]
+        if uncounted and not self._uncounted:
+            log.warning("the projectors cannot be counted: %s", trouble.told(uncounted))
+        self._uncounted = uncounted is not None
+        self._setbacks.add("hold", failed)
+        self._setbacks.keep(tried)
         self.telemetry.holds(self._relays)
 
-    async def _learn(self, source: AnySource, lanes: range) -> None:
-        """What others may have changed: groups and paused topics. And tell consumers what they need
-        to know, which an emptied Redis forgets."""
+    async def _learn(self, source: AnySource) -> None:
+        """What others may have changed: groups and paused topics."""
         checkpoints = self._checkpoints(source)
         declared = self.settings.topology
         for topic, kept in declared.items():
@@ -282,7 +330,6 @@ class Projector:
         paused = await self._paused.topics()
         for relay in self._relays.values():
             relay.paused = paused
-        await self._sink.tell(len(lanes), duration(self.settings.retention))
 
     def _checkpoints(self, source: AnySource) -> Checkpoints:
         return Checkpoints(self._engine, self._outbox.tables, source.origin)
@@ -294,6 +341,31 @@ class Projector:
             stored = await connection.run_sync(self._outbox.read_meta)
         if stored is not None and self.settings.lanes is None:
             self._outbox = self._outbox_of(stored[1])
+
+    async def _join(self, lanes: int) -> RedisError | None:
+        """Count the projectors, and tell consumers what they need to know, which an emptied Redis
+        forgets. If the servers of those keys are away, as many projectors as before are taken to
+        live: lanes of other servers go on."""
+        try:
+            await self._sink.tell(lanes, duration(self.settings.retention))
+            self._members = await self._leases.join()
+        except RedisError as problem:
+            return problem
+        return None
+
+    async def _hold_all(self, lanes: Iterable[int], source: AnySource) -> dict[int, RedisError]:
+        """Side by side, since one server may take its time. Those that failed."""
+        failed: dict[int, RedisError] = {}
+
+        async def hold(lane: int) -> None:
+            try:
+                await self._hold(lane, source)
+                self._setbacks.over("hold", lane)
+            except RedisError as problem:
+                failed[lane] = problem
+
+        await _all(map(hold, lanes))
+        return failed
 
     async def _lanes(self) -> range:
         """As many as the database says; and, should rows lie in others, those too."""
@@ -336,12 +408,22 @@ class Projector:
             relay.paused = await self._paused.topics()
             self._relays[lane] = relay
 
+    async def _checkpoint(self, janitor: Janitor, relay: Relay) -> None:
+        if self._setbacks.waiting("checkpoint", relay.lane):
+            return
+        try:
+            await janitor.checkpoint(relay)
+            self._setbacks.over("checkpoint", relay.lane)
+        except RedisError as problem:
+            await self._set_back("checkpoint", {relay.lane: problem})
+
     async def _leave(self) -> None:
-        for lane in list(self._relays):
-            del self._relays[lane]
-            await self._leases.release(lane)
+        """Give back what can be given back; the rest ends with its lease."""
+        held = list(self._relays)
+        self._relays.clear()
         self.telemetry.holds(())
-        await self._leases.leave()
+        released = (self._leases.release(lane) for lane in held)
+        await asyncio.gather(*released, self._leases.leave(), return_exceptions=True)
 
     @asynccontextmanager
     async def _source(self) -> AsyncIterator[AnySource]:
@@ -364,11 +446,11 @@ class Projector:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
-async def _all(awaitables: Iterable[Awaitable[int]]) -> list[int]:
+async def _all(awaitables: Iterable[Awaitable[T]]) -> list[T]:
     """Each to its end; then the first error, if any."""
-    counts = []
+    results = []
     for result in await asyncio.gather(*awaitables, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-        counts.append(result)
-    return counts
+        results.append(result)
+    return results

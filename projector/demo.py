@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio import Redis
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import (
     AsyncConnection,
@@ -21,6 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outbox import AUTO, Outbox
 from projector import keys
+from projector.cluster import AnyRedis
 from projector.connect import redis_of
 from projector.daemon import Projector
 from projector.embedded import servers
@@ -95,7 +95,7 @@ async def _place(sessions: async_sessionmaker[AsyncSession], chance: random.Rand
             raise OutOfStock
 
 
-async def _report(engine: AsyncEngine, redis: Redis, rolled_back: int) -> int:
+async def _report(engine: AsyncEngine, redis: AnyRedis, rolled_back: int) -> int:
     async with engine.connect() as connection:
         orders = set(map(str, await _column(connection, select(Order.id))))
         written = await _column(connection, select(events.table.c.event_id))
@@ -121,7 +121,7 @@ async def _report(engine: AsyncEngine, redis: Redis, rolled_back: int) -> int:
     return 1 if wrong or not rolled_back else 0
 
 
-async def _arrived(redis: Redis, topic: str, count: int) -> list[dict[str, str]]:
+async def _arrived(redis: AnyRedis, topic: str, count: int) -> list[dict[str, str]]:
     """The entries of a topic over all lanes, once there are as many as there should be."""
     streams = [keys.stream(events.name, lane, topic) for lane in range(events.lanes)]
     async with asyncio.timeout(PATIENCE):

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from redis.asyncio import Redis
-
 from projector import keys
+from projector.cluster import AnyRedis
 from projector.sink import script
 
 
@@ -24,7 +23,7 @@ def new_token() -> str:
 class Leases:
     """The leases of one projector."""
 
-    redis: Redis
+    redis: AnyRedis
     name: str
     length: timedelta
     token: str = field(default_factory=new_token)

@@ -22,6 +22,7 @@ _STREAM = re.compile(r"\{.+:(\d+)\}:(.+)")
 Place = tuple[int | None, str | None]
 """A lane and a topic; without a topic the whole lane, without a lane everything."""
 EVERYTHING: Place = (None, None)
+STOPPED = "stopped"
 
 
 class Telemetry:
@@ -138,9 +139,30 @@ class Telemetry:
         """The lane has stopped, and time alone does not heal it. Whether that is news."""
         before = self._problems.get((lane, None))
         since = before.since if before else self._clock()
-        self._problems[lane, None] = Problem("stopped", text, since, lane)
+        self._clear((lane, None))
+        self._problems[lane, None] = Problem(STOPPED, text, since, lane)
         self._metrics.stopped.labels(lane).set(1)
         return before is None or before.detail != text
+
+    def waits(self, lane: int, reason: str, detail: str = "") -> bool:
+        """The lane has trouble with Redis that others have not; it is tried again by itself.
+        `reason` as `trouble.reason` gives it. Whether that is news."""
+        before = self._problems.get((lane, None))
+        if before and before.reason == reason:
+            self._problems[lane, None] = replace(before, detail=detail)
+            return False
+        since = before.since if before else self._clock()
+        self._clear((lane, None))
+        self._metrics.waiting.labels(lane, reason).set(1)
+        self._metrics.setbacks.labels(lane, reason).inc()
+        self._problems[lane, None] = Problem(reason, detail, since, lane)
+        return True
+
+    def resumes(self, lane: int) -> None:
+        """The lane waits no longer. If it has stopped meanwhile, that stays."""
+        problem = self._problems.get((lane, None))
+        if problem and problem.reason != STOPPED:
+            self._clear((lane, None))
 
     def fine(self, lane: int) -> None:
         """The lane moves (again)."""
@@ -170,8 +192,10 @@ class Telemetry:
         match place:
             case (None, _):
                 self._metrics.outage.remove(problem.reason)
-            case (lane, None):
+            case (lane, None) if problem.reason == STOPPED:
                 self._metrics.stopped.remove(lane)
+            case (lane, None):
+                self._metrics.waiting.remove(lane, problem.reason)
             case (lane, topic):
                 self._metrics.detached.remove(lane, topic, problem.reason)
 
@@ -207,6 +231,12 @@ class _Metrics:
         )
         self.held = gauge("lane_held", "1 for each lane that this projector holds.", "lane")
         self.stopped = gauge("lane_stopped", "1 while a lane has stopped for good.", "lane")
+        self.waiting = gauge(
+            "lane_waiting", "1 while a lane waits for Redis and others do not.", "lane", "reason"
+        )
+        self.setbacks = counter(
+            "lane_setbacks_total", "How often a lane had to wait by itself.", "lane", "reason"
+        )
         where = ("lane", "topic", "reason")
         self.detached = gauge("topic_detached", "1 while a topic is detached.", *where)
         self.detachments = counter(

@@ -8,9 +8,12 @@ from sqlite3 import Error as SqliteError
 from asyncpg.exceptions import InterfaceError, PostgresConnectionError, PostgresError
 from redis.exceptions import (
     BusyLoadingError,
+    ClusterError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
+    TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -50,8 +53,12 @@ def reason(problem: BaseException) -> str:
             return "redis_readonly"
         case BusyLoadingError():
             return "redis_loading"
-        case RedisConnectionError() | RedisTimeoutError():
+        case RedisConnectionError() | RedisTimeoutError() | ClusterError():
             return "redis_away"
+        case TryAgainError():
+            return "redis_moving"  # a slot of a cluster, from one node to another
+        case NoPermissionError():
+            return "redis_denied"
         case RedisError():
             return "redis_error"
         case InterfaceError() | PostgresConnectionError() | OSError():

@@ -48,7 +48,7 @@ RedisUrl = Annotated[
         "--redis-url",
         envvar="PROJECTOR_REDIS_URL",
         metavar="URL",
-        help="redis://, rediss://, unix:// or redis+sentinel://.",
+        help="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://.",
         show_default=False,
     ),
 ]

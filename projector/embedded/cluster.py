@@ -1,7 +1,7 @@
 """A Valkey in cluster mode."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,47 +19,74 @@ DEFAULTS: Settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000}
 
 @dataclass(frozen=True)
 class Cluster:
-    """Masters only; node i serves the i-th equal part of the slots. One password for all."""
+    """Node i serves the i-th equal part of the slots, and replica i follows it, if there are
+    replicas. One password for all."""
 
     nodes: tuple[Valkey, ...]
+    replicas: tuple[Valkey, ...] = ()
 
     @property
     def urls(self) -> tuple[str, ...]:
         return tuple(node.url() for node in self.nodes)
 
+    @property
+    def url(self) -> str:
+        """As `projector.connect.redis_of` takes it."""
+        hosts = ",".join(f"{LOOPBACK}:{node.port}" for node in self.nodes)
+        return f"redis+cluster://:{self.nodes[0].password}@{hosts}"
+
 
 @contextmanager
 def valkey_cluster(
-    nodes: int = 3, settings: Settings | None = None, *, search: Search | None = None
+    nodes: int = 3,
+    settings: Settings | None = None,
+    *,
+    replicas: bool = False,
+    search: Search | None = None,
 ) -> Iterator[Cluster]:
-    """Every node answers for all slots when the body runs. Blocks, as the servers do."""
+    """Every node answers for all slots, and has its replica if `replicas`, when the body runs.
+    Blocks, as the servers do."""
     wanted = {**DEFAULTS, **(settings or {})}
-    members = tuple(Valkey(wanted, search=search, ports=NodePort) for _ in range(nodes))
+    count = 2 * nodes if replicas else nodes
+    members = tuple(Valkey(wanted, search=search, ports=NodePort) for _ in range(count))
     for node in members[1:]:
         node.password = members[0].password  # clients have one for the whole cluster
     with ExitStack() as stack:
         for node in members:
             stack.callback(node.close)
-        with ThreadPoolExecutor(nodes) as threads:
+        with ThreadPoolExecutor(count) as threads:
             list(threads.map(Valkey.start, members))
-        _join(members)
-        _wait_until_ok(members)
-        yield Cluster(members)
+        cluster = Cluster(members[:nodes], members[nodes:])
+        _join(cluster.nodes, cluster.replicas)
+        _wait(members, lambda node: _sees_all(node, count))
+        _follow(cluster)
+        yield cluster
 
 
-def _join(nodes: Sequence[Valkey]) -> None:
+def _join(nodes: Sequence[Valkey], others: Sequence[Valkey]) -> None:
     for index, node in enumerate(nodes):
         low, high = SLOTS * index // len(nodes), SLOTS * (index + 1) // len(nodes)
         node.execute("CLUSTER", "ADDSLOTS", *range(low, high))
         # Equal epochs would have to be settled between the nodes, which takes them seconds.
         node.execute("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
-    for node in nodes[1:]:
+    for node in (*nodes[1:], *others):
         node.execute("CLUSTER", "MEET", LOOPBACK, nodes[0].port)
 
 
-def _wait_until_ok(nodes: Sequence[Valkey]) -> None:
+def _follow(cluster: Cluster) -> None:
+    for node, replica in zip(cluster.nodes, cluster.replicas, strict=False):
+        replica.execute("CLUSTER", "REPLICATE", node.execute("CLUSTER", "MYID"))
+    _wait(cluster.replicas, _is_in_step)
+
+
+def _is_in_step(replica: Valkey) -> bool:
+    state = replica.execute("INFO", "replication")
+    return bool(state.get("master_link_status") == "up")
+
+
+def _wait(nodes: Sequence[Valkey], ready: Callable[[Valkey], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not all(_sees_all(node, len(nodes)) for node in nodes):
+    while not all(map(ready, nodes)):
         if time.monotonic() > deadline:
             raise EmbeddedError(
                 f"the {len(nodes)} nodes did not form a cluster within {START_SECONDS:.0f} s: "

@@ -11,13 +11,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
 from outbox.delayed import move_due
 from projector import keys
 from projector.checkpoint import PUBLISHED, Checkpoints, at_rest
+from projector.cluster import AnyRedis
 from projector.position import Position
 from projector.progress import GroupState, Mark, Marks
 from projector.relay import Relay
@@ -41,7 +42,7 @@ class Janitor:
     """Keeps one outbox tidy. Safe to run in several projectors: each works on its own lanes."""
 
     engine: AsyncEngine
-    redis: Redis
+    redis: AnyRedis
     outbox: Outbox
     checkpoints: Checkpoints
     topology: Topology = field(default_factory=dict)
@@ -69,7 +70,11 @@ class Janitor:
         marks = self._marks.setdefault(lane, Marks())
         marks.add(Mark(published, tops))
         positions = {PUBLISHED: published}
-        for group, streams in (await self._groups(lane, list(tops))).items():
+        try:
+            groups = await self._groups(lane, list(tops))
+        except NoPermissionError:
+            groups = {}  # how far they are is not known: what was saved of them stays
+        for group, streams in groups.items():
             reached = marks.newest_reached(streams)
             if reached is not None:
                 positions[group] = reached

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
 from projector import keys
+from projector.cluster import AnyRedis
 from projector.sink import script
 from projector.sink.outcome import Blocked, Moved, Outcome, Published
 from projector.source.batch import Row
@@ -21,7 +23,7 @@ class RedisSink:
     """Streams and state of one outbox. `redis` must not retry by itself: a resent batch would be
     refused by the compare, and the answer to the first be lost."""
 
-    redis: Redis
+    redis: AnyRedis
     name: str
     topology: Topology = field(default_factory=dict)
     """May be replaced at any time; it holds from the next batch on."""
@@ -34,7 +36,7 @@ class RedisSink:
     async def drop_group(self, lane: int, topic: str, group: str) -> bool:
         """Whether the topic's stream had the group."""
         stream = keys.stream(self.name, lane, topic)
-        if not await self.redis.exists(stream):
+        if script.text(await self.redis.type(stream)) != "stream":
             return False
         return bool(await self.redis.xgroup_destroy(stream, group))
 
@@ -46,12 +48,12 @@ class RedisSink:
     async def create_groups(self, lane: int) -> None:
         """Those of the topology, at 0, on the streams that exist. The others are made together with
         their streams."""
-        wanted = {topic: kept.groups for topic, kept in self.topology.items() if kept.groups}
-        if not wanted:
-            return
-        streams = [keys.stream(self.name, lane, topic) for topic in wanted]
-        arguments = [item for groups in wanted.values() for item in (len(groups), *groups)]
-        await script.run(self.redis, "create_groups", streams, arguments)
+        for topic, kept in self.topology.items():
+            if kept.groups:
+                stream = keys.stream(self.name, lane, topic)
+                arguments = [len(kept.groups), *kept.groups]
+                with suppress(NoPermissionError):  # told when there is something to publish
+                    await script.run(self.redis, "create_groups", [stream], arguments)
 
     async def publish(
         self, lane: int, expected: str, new: str, rows: Sequence[Row], lost: str | None = None
@@ -67,7 +69,23 @@ class RedisSink:
             kept = self.topology.get(topic, PLAIN)
             arguments += (*kept.limits(), len(kept.groups), *kept.groups)
         arguments += _entries(self.name, rows, {topic: n for n, topic in enumerate(topics, 1)})
-        return _outcome(await script.run(self.redis, "publish", touched, arguments), topics)
+        try:
+            return _outcome(await script.run(self.redis, "publish", touched, arguments), topics)
+        except NoPermissionError as problem:
+            # For one key of many the server refuses the whole script, before it runs, and does not
+            # say which. Without the lane's own keys, no topic is to blame.
+            if await self._permitted(*touched[:2]):
+                for topic, stream in zip(topics, streams, strict=True):
+                    if not await self._permitted(stream):
+                        return Blocked(topic, "refused", str(problem))
+            raise
+
+    async def _permitted(self, *keys: str) -> bool:
+        try:
+            await script.run(self.redis, "touch", keys, [])
+        except NoPermissionError:
+            return False
+        return True
 
 
 def _entries(name: str, rows: Iterable[Row], numbers: Mapping[str, int]) -> list[Any]:

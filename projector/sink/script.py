@@ -10,10 +10,14 @@ from typing import Any
 
 import hiredis
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
+
+from projector.cluster import AnyRedis, at
+
+ASKING = hiredis.pack_command(("ASKING",))
 
 
-async def run(redis: Redis, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+async def run(redis: AnyRedis, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
     """The script's answer. After an error nobody knows whether it ran.
 
     Packed by hiredis on a connection of its own, since redis-py's own packing costs more than the
@@ -21,18 +25,10 @@ async def run(redis: Redis, name: str, keys: Sequence[str], arguments: Sequence[
     """
     source, digest = _script(name)
     tail = (len(keys), *keys, *arguments)
-    pool: Any = redis.connection_pool  # partly untyped in redis-py
-    connection = await pool.get_connection()
     try:
-        try:
-            return await _call(connection, ("EVALSHA", digest, *tail))
-        except NoScriptError:  # it did not run
-            return await _call(connection, ("EVAL", source, *tail))
-    except BaseException:
-        await connection.disconnect(nowait=True)  # an answer may yet come; nobody must read it
-        raise
-    finally:
-        await pool.release(connection)
+        return await _send(redis, keys[0], ("EVALSHA", digest, *tail))
+    except NoScriptError:  # it did not run
+        return await _send(redis, keys[0], ("EVAL", source, *tail))
 
 
 def text(value: Any) -> str:
@@ -45,6 +41,24 @@ def _script(name: str) -> tuple[str, str]:
     return source, sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
-async def _call(connection: Any, command: tuple[Any, ...]) -> Any:
-    await connection.send_packed_command(hiredis.pack_command(command))
-    return await connection.read_response()
+async def _send(redis: AnyRedis, key: str, command: tuple[Any, ...]) -> Any:
+    packed = hiredis.pack_command(command)
+
+    async def act(client: Redis, asking: bool) -> Any:
+        pool: Any = client.connection_pool  # partly untyped in redis-py
+        connection = await pool.get_connection()
+        try:
+            if asking:
+                await connection.send_packed_command(ASKING)
+                await connection.read_response()
+            await connection.send_packed_command(packed)
+            return await connection.read_response()
+        except BaseException as exc:
+            if not isinstance(exc, ResponseError):
+                # An answer may yet come; nobody must read it.
+                await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+
+    return await at(redis, key, act)

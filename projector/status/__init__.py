@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncpg.exceptions import InterfaceError, PostgresError
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
+from projector.cluster import AnyRedis
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
@@ -45,7 +45,7 @@ PROBED = 64
 
 
 async def gather(
-    engine: AsyncEngine, redis: Redis, outbox: Outbox, limit: timedelta = LIMIT
+    engine: AsyncEngine, redis: AnyRedis, outbox: Outbox, limit: timedelta = LIMIT
 ) -> Status:
     """One look at everything. Lanes are those of the database, whatever `outbox` says."""
     look = _Look(engine, redis, outbox, limit)
@@ -67,7 +67,7 @@ async def gather(
 @dataclass(slots=True)
 class _Look:
     engine: AsyncEngine
-    redis: Redis
+    redis: AnyRedis
     outbox: Outbox
     limit: timedelta
     database_problem: str | None = None
@@ -103,6 +103,7 @@ class _Look:
                     stock = replace(stock, lanes=known)
                 self.stock = stock
                 self.lanes = [_held(lane, stored) for lane, stored in stock.lanes.items()]
+                self.redis_problem = self._told(stock.problem) if stock.problem else None
                 self.streams = await look_at_streams(self.redis, stock)
         except TROUBLE as exc:
             self.redis_problem = self._told(exc)
@@ -173,7 +174,13 @@ class _Look:
 
 
 def _held(lane: int, stored: Stored) -> Lane:
-    return Lane(lane, stored.holder, stored.lease_left, published=bool(stored.state))
+    return Lane(
+        lane,
+        stored.holder,
+        stored.lease_left,
+        published=bool(stored.state),
+        problem=told(stored.problem) if stored.problem else None,
+    )
 
 
 def _state(lane: Lane, text: str, origin: Origin | None) -> tuple[Lane, LaneState | None]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
-from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, RedisError
 
 from projector import keys
+from projector.cluster import AnyRedis
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.sink import script
 from projector.status.lag import Facts, true_lag
 from projector.status.report import Group, Stream
+from projector.trouble import told
+
+T = TypeVar("T")
 
 COUNTED = 1_000
 COUNTED_BYTES = 1_000_000
@@ -27,11 +31,15 @@ COUNTED_BYTES = 1_000_000
 class Stored:
     """What is kept beside a lane's streams."""
 
-    state: str
-    holder: str | None
-    lease_left: timedelta | None
-    streams: tuple[str, ...]
+    state: str = ""
+    holder: str | None = None
+    lease_left: timedelta | None = None
+    streams: tuple[str, ...] = ()
     """The keys that a projector has published to, or could not."""
+    now: timedelta = timedelta(0)
+    """The clock of the lane's server, since 1970."""
+    problem: RedisError | None = None
+    """Its server, one of several, does not tell."""
 
     def __bool__(self) -> bool:
         return bool(self.state or self.holder or self.streams)
@@ -41,43 +49,46 @@ class Stored:
 class Stock:
     """One look at all lanes."""
 
-    now: timedelta
-    """The server's clock, since 1970."""
     projectors: tuple[str, ...]
     lanes: Mapping[int, Stored]
+    problem: RedisError | None = None
+    """Why the projectors are not known, though lanes are."""
 
 
-async def take_stock(redis: Redis, name: str, lanes: Iterable[int]) -> Stock:
-    """Two reads in one trip, and four for each lane."""
+async def take_stock(redis: AnyRedis, name: str, lanes: Iterable[int]) -> Stock:
+    """One read, and one for each lane. Raises if no server answers."""
     lanes = list(lanes)
-    async with redis.pipeline(transaction=False) as pipe:
-        pipe.time()
-        pipe.zrange(keys.members(name), 0, -1, withscores=True)
-        for lane in lanes:
-            pipe.get(keys.position(name, lane))
-            pipe.get(keys.lease(name, lane))
-            pipe.pttl(keys.lease(name, lane))
-            pipe.hkeys(keys.tops(name, lane))
-        (seconds, micros), members, *replies = await pipe.execute()
-    now = timedelta(seconds=int(seconds), microseconds=int(micros))
-    alive = [script.text(token) for token, until in members if until / 1000 > now.total_seconds()]
+    found = await asyncio.gather(*(_told(_stored(redis, name, lane)) for lane in lanes))
     stored = {
-        lane: _stored(name, lane, *replies[4 * number : 4 * number + 4])
-        for number, lane in enumerate(lanes)
+        lane: Stored(problem=answer) if isinstance(answer, RedisError) else answer
+        for lane, answer in zip(lanes, found, strict=True)
     }
-    return Stock(now, tuple(sorted(alive)), stored)
+    alive = await _told(script.run(redis, "members", [keys.members(name)], []))
+    if not isinstance(alive, RedisError):
+        return Stock(tuple(sorted(map(script.text, alive))), stored)
+    if all(lane.problem for lane in stored.values()):
+        raise alive
+    return Stock((), stored, alive)
 
 
-def _stored(
-    name: str, lane: int, state: Any, holder: Any, left: int, streams: Iterable[Any]
-) -> Stored:
-    state = script.text(state or "")
+async def _told(answer: Awaitable[T]) -> T | RedisError:
+    try:
+        return await answer
+    except RedisError as problem:
+        return problem
+
+
+async def _stored(redis: AnyRedis, name: str, lane: int) -> Stored:
+    touched = [keys.position(name, lane), keys.lease(name, lane), keys.tops(name, lane)]
+    seconds, micros, state, holder, left, streams = await script.run(redis, "stock", touched, [])
+    state = script.text(state)
     detached = {keys.stream(name, lane, topic) for topic in _detached(state)}
     return Stored(
         state=state,
-        holder=script.text(holder) if holder else None,
+        holder=script.text(holder) or None,
         lease_left=timedelta(milliseconds=left) if left >= 0 else None,
         streams=tuple(sorted(detached.union(map(script.text, streams)))),
+        now=timedelta(seconds=int(seconds), microseconds=int(micros)),
     )
 
 
@@ -88,11 +99,13 @@ def _detached(state: str) -> Iterable[str]:
         return ()  # told where the lane's backlog is
 
 
-async def look_at_streams(redis: Redis, stock: Stock, counted: int = COUNTED) -> tuple[Stream, ...]:
+async def look_at_streams(
+    redis: AnyRedis, stock: Stock, counted: int = COUNTED
+) -> tuple[Stream, ...]:
     """One script call a lane, which reads without writing and hands over no entries."""
     found = await asyncio.gather(
         *(
-            _lane(redis, lane, stored.streams, stock.now, counted)
+            _lane(redis, lane, stored.streams, stored.now, counted)
             for lane, stored in stock.lanes.items()
         )
     )
@@ -100,11 +113,17 @@ async def look_at_streams(redis: Redis, stock: Stock, counted: int = COUNTED) ->
 
 
 async def _lane(
-    redis: Redis, lane: int, names: tuple[str, ...], now: timedelta, counted: int
+    redis: AnyRedis, lane: int, names: tuple[str, ...], now: timedelta, counted: int
 ) -> list[Stream]:
     if not names:
         return []
-    reply = await script.run(redis, "inspect", names, (counted, COUNTED_BYTES))
+    try:
+        reply = await script.run(redis, "inspect", names, (counted, COUNTED_BYTES))
+    except NoPermissionError as problem:
+        if len(names) == 1:
+            return [stream_of(names[0], lane, {"problem": told(problem)}, now)]
+        each = [await _lane(redis, lane, (key,), now, counted) for key in names]
+        return [stream for streams in each for stream in streams]
     # A group's name may be any bytes.
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     found = zip(names, json.loads(text), strict=True)

@@ -55,6 +55,18 @@ async def test_every_node_of_a_cluster_serves_its_slots():
                 assert node.execute("GET", key) == "value"
 
 
+async def test_a_replica_of_a_cluster_takes_its_nodes_place():
+    """With the data that the node had."""
+    with valkey_cluster(nodes=3, replicas=True) as cluster:
+        key = _key_of(cluster.nodes[1])
+        cluster.nodes[1].execute("SET", key, "value")
+        cluster.nodes[1].execute("WAIT", 1, 5000)
+        cluster.nodes[1].kill()
+        cluster.replicas[1].execute("CLUSTER", "FAILOVER", "TAKEOVER")
+        assert cluster.replicas[1].execute("GET", key) == "value"
+        assert cluster.replicas[1].execute("ROLE")[0] == "master"
+
+
 def _key_of(node: Valkey) -> str:
     """A key in a slot that this node serves."""
     words = node.execute("CLUSTER", "NODES").splitlines()

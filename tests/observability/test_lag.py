@@ -47,7 +47,7 @@ class Filled:
         return list(reply.values() if isinstance(reply, dict) else reply)
 
     async def group(self, counted: int = 1000) -> Group:
-        stock = Stock(timedelta(0), (), {0: Stored("", None, None, (self.key,))})
+        stock = Stock((), {0: Stored(streams=(self.key,))})
         (stream,) = await look_at_streams(self.redis, stock, counted)
         (group,) = stream.groups
         return group

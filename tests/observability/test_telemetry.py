@@ -189,3 +189,30 @@ def test_readiness_is_a_metric_too(telemetry):
     assert samples(telemetry)["projector_ready",] == 1
     telemetry.problem(0, "restored")
     assert samples(telemetry)["projector_ready",] == 0
+
+
+def test_a_lane_that_waits_by_itself_is_told(telemetry, clock):
+    """Once for each reason, since the first; other lanes show nothing of it."""
+    assert telemetry.waits(1, "redis_away", "refused")
+    clock.now += 5
+    assert not telemetry.waits(1, "redis_away", "timed out")
+    assert telemetry.waits(1, "redis_denied", "no right")
+    assert telemetry.health().problems == [Problem("redis_denied", "no right", 100.0, 1)]
+    found = samples(telemetry)
+    assert found["projector_lane_waiting", "1", "redis_denied"] == 1
+    assert ("projector_lane_waiting", "1", "redis_away") not in found
+    assert found["projector_lane_setbacks_total", "1", "redis_away"] == 1
+    telemetry.resumes(1)
+    assert telemetry.health().ready
+    assert ("projector_lane_waiting", "1", "redis_denied") not in samples(telemetry)
+
+
+def test_a_lane_that_stops_while_it_waits_has_stopped(telemetry):
+    """Its server is back, and what it holds cannot be published from."""
+    telemetry.waits(1, "redis_away", "refused")
+    telemetry.problem(1, "restored")
+    telemetry.resumes(1)
+    assert [problem.reason for problem in telemetry.health().problems] == ["stopped"]
+    telemetry.fine(1)
+    assert telemetry.health().ready
+    assert not [name for name in samples(telemetry) if name[0].startswith("projector_lane_w")]

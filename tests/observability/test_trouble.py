@@ -7,7 +7,15 @@ from collections.abc import Awaitable
 
 import pytest
 from asyncpg.exceptions import AdminShutdownError, UndefinedTableError
-from redis.exceptions import BusyLoadingError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from projector.connect import engine_of
@@ -48,6 +56,9 @@ async def connect(engine: AsyncEngine) -> None:
         (OutOfMemoryError("OOM"), "redis_full"),
         (ReadOnlyError("READONLY"), "redis_readonly"),
         (BusyLoadingError("LOADING"), "redis_loading"),
+        (NoPermissionError("NOPERM"), "redis_denied"),
+        (ClusterDownError("CLUSTERDOWN"), "redis_away"),
+        (TryAgainError("TRYAGAIN"), "redis_moving"),
         (ResponseError("ERR"), "redis_error"),
         (AdminShutdownError("terminating connection"), "postgres_away"),
         (UndefinedTableError("no such table"), "postgres_error"),

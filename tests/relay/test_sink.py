@@ -184,10 +184,36 @@ async def test_a_missing_right_leaves_no_half_batch(sink, redis, own_valkey, rig
     url = f"redis://narrow:word@127.0.0.1:{own_valkey.port}"
     async with client(url) as narrow:
         restricted = RedisSink(narrow, "shop")
-        with pytest.raises(NoPermissionError):
-            await restricted.publish(0, "", "one", [row(1, "a"), row(1, "b"), row(2, "a")])
+        outcome = await restricted.publish(0, "", "one", [row(1, "a"), row(1, "b"), row(2, "a")])
+        assert isinstance(outcome, Blocked)
+        assert (outcome.topic, outcome.reason) == ("b", "refused")
         assert await everything(redis) == before
         assert await restricted.publish(0, "", "one", [row(1, "a")]) == Published()
+
+
+@pytest.mark.parametrize("command", ["xadd", "xdel", "type", "xinfo"])
+async def test_a_missing_command_leaves_no_half_batch(sink, redis, own_valkey, command):
+    """Whatever the script may not do, it finds out before it writes, or takes it back."""
+    await sink.publish(0, "", "one", [row(1, "a"), row(1, "b")])
+    rights = ["+@all", f"-{command}", "~*"]
+    own_valkey.execute("ACL", "SETUSER", "narrow", "on", ">word", *rights)
+    before = await everything(redis)
+    url = f"redis://narrow:word@127.0.0.1:{own_valkey.port}"
+    async with client(url) as narrow:
+        outcome = await RedisSink(narrow, "shop").publish(0, "one", "two", [row(2, "a")])
+    assert isinstance(outcome, Blocked)
+    assert (outcome.topic, outcome.reason) == ("a", "refused")
+    assert await everything(redis) == before
+
+
+async def test_a_lane_without_rights_is_no_topics_fault(sink, own_valkey):
+    """Who may not move the lane's state is told so, and no topic is blamed."""
+    own_valkey.execute("ACL", "SETUSER", "narrow", "on", ">word", "+@all", "~{shop:0}:a")
+    url = f"redis://narrow:word@127.0.0.1:{own_valkey.port}"
+    async with client(url) as narrow:
+        with pytest.raises(NoPermissionError):
+            await RedisSink(narrow, "shop").publish(0, "", "one", [row(1, "a")])
+    assert await sink.state(0) == ""
 
 
 async def test_out_of_memory_refuses_before_it_writes(sink, redis):

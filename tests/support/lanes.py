@@ -12,14 +12,12 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from sqlalchemy import create_engine, make_url
 
 from outbox import Outbox
 from outbox.keys import lane_of
 from projector import keys
+from projector.connect import redis_of
 from projector.lane import LaneState
 from projector.origin import OtherDatabase, start
 from projector.position import Origin, Position
@@ -66,8 +64,8 @@ class NothingRejected:
         raise AssertionError(f"rows of lane {lane} were set aside: {causes}")
 
 
-def client(url: str) -> Redis:
-    return Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+def client(url: str) -> Any:
+    return redis_of(url)
 
 
 class Pipeline:

@@ -6,7 +6,7 @@
 local argument = 1
 for i = 1, #KEYS do
   local count = tonumber(ARGV[argument])
-  if redis.call('TYPE', KEYS[i])['ok'] == 'stream' then
+  if redis.pcall('TYPE', KEYS[i])['ok'] == 'stream' then
     for g = 1, count do
       redis.pcall('XGROUP', 'CREATE', KEYS[i], ARGV[argument + g], '0')
     end

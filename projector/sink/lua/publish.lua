@@ -18,17 +18,46 @@ if stored ~= ARGV[1] then
   return {'moved', stored}
 end
 
+-- What may go wrong with one stream, and is its own affair: rights, types, no ids left. The rest
+-- (out of memory, read-only, too few replicas) is the server's fault, which time may heal.
+local function its_own(problem)
+  return string.match(problem, '^ERR') or string.match(problem, '^WRONGTYPE')
+    or string.match(problem, '^NOPERM')
+    or string.find(problem, 'The user executing the script', 1, true)  -- NOPERM, as 6.2 puts it
+end
+
+-- Why the caller may not write to a stream, or take back what it wrote; servers since 7.0 can tell.
+local function forbidden(key)
+  if not redis.acl_check_cmd then
+    return nil
+  end
+  if not redis.acl_check_cmd('XADD', key, '*', 'field', 'value') then
+    return 'no right to XADD'
+  end
+  if not redis.acl_check_cmd('XDEL', key, '0-1') then
+    return 'no right to XDEL'
+  end
+end
+
 local argument = 4
 local streams = {}
 local strangers = {}
 
-local function last_id(key)
-  local info = redis.call('XINFO', 'STREAM', key)
+-- A stream's last id and length; without the right to ask, nothing and the reason.
+local function look_at(key)
+  local info = redis.pcall('XINFO', 'STREAM', key)
+  if info['err'] then
+    return nil, nil, info['err']
+  end
+  local last, length
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' then
-      return info[i + 1]
+      last = info[i + 1]
+    elseif info[i] == 'length' then
+      length = info[i + 1]
     end
   end
+  return last, length
 end
 
 local function newer(a, b)
@@ -55,7 +84,11 @@ for i = 3, #KEYS do
   end
   argument = argument + 4 + groups
 
-  local kind = redis.call('TYPE', key)['ok']
+  local reply = redis.pcall('TYPE', key)
+  local kind, problem = reply['ok'], reply['err'] or forbidden(key)
+  if problem then
+    return {'blocked', i - 2, 'refused', problem}
+  end
   local remembered = redis.call('HGET', KEYS[2], key)
   if kind == 'none' then
     if remembered then
@@ -64,15 +97,18 @@ for i = 3, #KEYS do
   elseif kind ~= 'stream' then
     return {'blocked', i - 2, 'type', kind}
   else
-    local last = last_id(key)
+    local last, length, hidden = look_at(key)
+    if hidden then
+      return {'blocked', i - 2, 'refused', hidden}
+    end
     if remembered and newer(remembered, last) then
       return {'blocked', i - 2, 'deleted', remembered}
     end
     if last ~= (remembered or '0-0') then
       strangers[#strangers + 1] = key
     end
-    if stream.high_water > 0 and redis.call('XLEN', key) >= stream.high_water then
-      return {'blocked', i - 2, 'full', redis.call('XLEN', key)}
+    if stream.high_water > 0 and length >= stream.high_water then
+      return {'blocked', i - 2, 'full', length}
     end
   end
   stream.unknown = not remembered
@@ -107,11 +143,10 @@ while argument <= #ARGV do
     end
     for i = 1, #streams do
       if redis.call('EXISTS', streams[i].key) == 1 then
-        redis.call('HSET', KEYS[2], streams[i].key, last_id(streams[i].key))
+        redis.call('HSET', KEYS[2], streams[i].key, (look_at(streams[i].key)))
       end
     end
-    -- Out of memory, read-only, too few replicas: the server's fault, which time may heal.
-    if not string.match(id['err'], '^ERR') and not string.match(id['err'], '^WRONGTYPE') then
+    if not its_own(id['err']) then
       return id
     end
     return {'blocked', number, 'refused', id['err']}
