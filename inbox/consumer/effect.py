@@ -47,6 +47,8 @@ class Effect:
         self._clock = policy.metrics.clock("message", policy.group)
         self._lease = policy.claim_lease.total_seconds()
         self.running: dict[Message, Held] = {}
+        self._parked: set[str] = set()
+        """Places that were parked while later events of theirs were claimed already."""
 
     def renewed(self, message: Message, still_held: bool, since: float) -> None:
         if held := self.running.get(message):
@@ -61,7 +63,7 @@ class Effect:
         return await self._one(messages.popleft(), handler)
 
     async def _one(self, message: Message, handler: Handler[Any] | None) -> Result:
-        if message.fence:
+        if message.fence and message.place not in self._parked:
             return await self._claimed(message, handler)
         return await self._unclaimed(message, handler)
 
@@ -71,6 +73,7 @@ class Effect:
             (verdict,) = await self._ledger.take([message])
             match verdict.kind:
                 case "claimed":
+                    self._parked.discard(message.place)
                     return await self._claimed(message, handler)
                 case "done":
                     await self._ledger.acknowledge([message])
@@ -129,7 +132,7 @@ class Effect:
 
     async def _batch(self, batch: list[Message], handler: Handler[Any]) -> Result:
         """All at once; one by one if that fails, or if one of them is not ours yet."""
-        if all(message.fence for message in batch):
+        if all(message.fence and message.place not in self._parked for message in batch):
             try:
                 await self._run(batch, handler)
                 return Result(batch, ())
@@ -139,17 +142,10 @@ class Effect:
         settled: list[Message] = []
         gone: list[Message] = []
         for message in batch:
-            result = await self._one_of(message, handler)
+            result = await self._one(message, handler)
             settled += result.settled
             gone += result.gone
         return Result(settled, gone)
-
-    async def _one_of(self, message: Message, handler: Handler[Any]) -> Result:
-        """One of a batch. Its key may have been parked by one before it."""
-        (verdict,) = await self._ledger.take([message])
-        if verdict.kind == "claimed":
-            return await self._claimed(message, handler)
-        return await self._unclaimed(message, handler)
 
     async def _run(self, messages: Sequence[Message], handler: Handler[Any]) -> None:
         began = time.monotonic()
@@ -180,6 +176,8 @@ class Effect:
             "last": now,
         }
         outcome = await self._ledger.bury(message, what, about)
+        if what == "park":
+            self._parked.add(message.place)
         log.error(
             "an event is a dead letter: %s",
             cause.partition("\n")[0],

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
@@ -43,6 +44,8 @@ class Lane:
         self._waiting = waiting
         self._effect = Effect(ledger, policy, pool.alone)
         self._flying: dict[tuple[str, bytes], Message] = {}
+        self._events: set[str] = set()
+        self._twins: list[Message] = []
         self._chains: dict[str, Chain] = {}
         self._done: list[Message] = []
         self._settling = asyncio.Event()
@@ -66,8 +69,12 @@ class Lane:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A bug of ours must not look like a quiet lane."""
         if not task.cancelled() and (problem := task.exception()):
-            self.problem = problem
-            self.caught_up.set()
+            self._broken(problem)
+
+    def _broken(self, problem: BaseException) -> None:
+        log.error("a lane is broken", exc_info=problem, extra={"lane": self.number})
+        self.problem = problem
+        self.caught_up.set()
 
     def check(self) -> None:
         """Raises what has ended the lane and should not have."""
@@ -111,7 +118,7 @@ class Lane:
         for place in places:
             if place not in self._retrying and not self._closing:
                 self._retrying.add(place)
-                self._pool.start(Chain(place, self._retry))
+                self._pool.start(Chain(place, partial(self._guarded, job=self._retry)))
 
     # Reading
 
@@ -132,6 +139,8 @@ class Lane:
             await self._replay()
             while not self._closing:
                 await self._room()
+                twins, self._twins = self._twins, []
+                await self._claim(self._without_twins(twins))
                 await self._reclaim()
                 new = dict.fromkeys(self.ledger.topics, NEW)
                 found = await self._read(new)
@@ -220,6 +229,23 @@ class Lane:
         self.caught_up.clear()
         for message in messages:
             self._flying[message.topic, message.entry_id] = message
+        await self._claim(self._without_twins(messages))
+
+    def _without_twins(self, messages: Sequence[Message]) -> list[Message]:
+        """An event that is in the stream twice, while its first entry is on its way: our claim of
+        the one would let the other pass. It waits until the first has landed."""
+        alone = []
+        for message in messages:
+            if message.event_id in self._events:
+                self._twins.append(message)
+            else:
+                self._events.add(message.event_id)
+                alone.append(message)
+        return alone
+
+    async def _claim(self, messages: Sequence[Message]) -> None:
+        if not messages:
+            return
         before = []
         verdicts = await self.ledger.take(messages)
         for message, verdict in zip(messages, verdicts, strict=True):
@@ -242,9 +268,15 @@ class Lane:
             place = message.place
         chain = self._chains.get(place)
         if chain is None:
-            chain = self._chains[place] = Chain(place, self._work)
+            chain = self._chains[place] = Chain(place, partial(self._guarded, job=self._work))
             self._pool.start(chain)
         chain.messages.append(message)
+
+    async def _guarded(self, chain: Chain, job: Callable[[Chain], Awaitable[None]]) -> None:
+        try:
+            await job(chain)
+        except Exception as problem:
+            self._broken(problem)
 
     async def _work(self, chain: Chain) -> None:
         """Until the chain is empty. An error of ours ends the lane's session, not the worker."""
@@ -321,6 +353,7 @@ class Lane:
     def _land(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self._flying.pop((message.topic, message.entry_id), None)
+            self._events.discard(message.event_id)
         self._landed.set()
 
     def _forget(self, messages: Iterable[Message]) -> None:

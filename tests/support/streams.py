@@ -55,6 +55,8 @@ class Streams:
         count = 0
         for lane in range(self.lanes):
             stream = layout.stream(self.name, lane, topic)
+            if not await self.redis.exists(stream):
+                continue
             for info in await self.redis.xinfo_groups(stream):
                 if info["name"].decode() == group:
                     count += info["pending"]
