@@ -27,6 +27,7 @@ from inbox.consumer.work import Pool
 from inbox.errors import BadHandler, NoProjector, WindowTooShort
 from inbox.metrics import METRICS, Metrics
 from outbox import fields, layout, script
+from outbox.ending import end
 from outbox.script import load
 
 log = logging.getLogger("inbox.consumer")
@@ -192,12 +193,11 @@ class Consumer:
             await self._share(pool)
             keeping = asyncio.create_task(self._keep_sharing(pool))
             try:
-                for lane in list(self._held.values()):
-                    await lane.caught_up.wait()
-                    lane.check()
+                while behind := [lane for lane in self._held.values() if not lane.at_rest]:
+                    await behind[0].changed()
+                    behind[0].check()
             finally:
-                keeping.cancel()
-                await asyncio.gather(keeping, return_exceptions=True)
+                await end(keeping)
         finally:
             await self._leave(pool)
 
@@ -230,7 +230,7 @@ class Consumer:
             places = await ledger.hold(self._lane_lease)
         if places is None:
             if lane:
-                lane.lost = True
+                lane.lose()
             return
         if lane is None:
             lane = self._held[number] = Lane(ledger, self._policy, pool, self._waiting)

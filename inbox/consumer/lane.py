@@ -25,6 +25,7 @@ from inbox.consumer.message import Message
 from inbox.consumer.policy import Policy
 from inbox.consumer.work import Chain, Pool
 from outbox import layout
+from outbox.ending import end
 
 log = logging.getLogger("inbox.consumer")
 
@@ -55,9 +56,8 @@ class Lane:
         self._closing = False
         self._reclaimed_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
-        self.caught_up = asyncio.Event()
-        """There was nothing left to read, and everything read is done."""
-        self.lost = False
+        self._caught_up = asyncio.Event()
+        self._lost = False
         self.problem: BaseException | None = None
 
     def start(self) -> None:
@@ -74,24 +74,39 @@ class Lane:
     def _broken(self, problem: BaseException) -> None:
         log.error("a lane is broken", exc_info=problem, extra={"lane": self.number})
         self.problem = problem
-        self.caught_up.set()
+        self._caught_up.set()
 
     def check(self) -> None:
         """Raises what has ended the lane and should not have."""
         if self.problem is not None:
             raise self.problem
 
+    @property
+    def at_rest(self) -> bool:
+        """There was nothing left to read, and everything read is done."""
+        return self._caught_up.is_set() and not self._lost
+
+    @property
+    def lost(self) -> bool:
+        """Another process has the lane, or may have it."""
+        return self._lost
+
+    def lose(self) -> None:
+        self._lost = True
+        self._caught_up.set()
+
+    async def changed(self) -> None:
+        """Until the lane has come to rest, or is lost."""
+        await self._caught_up.wait()
+        if self._lost:
+            await asyncio.sleep(0.01)  # whoever holds lanes sees to it
+
     async def close(self, deadline: float) -> None:
         """Read no more; let what runs finish, as long as the loop's clock is below `deadline`.
         What has not begun is given back, and what does not finish is left pending."""
         self._closing = True
         reading, settling, keeping = self._tasks
-        reading.cancel()
-        ended = [reading]
-        if self._arriving is not None:
-            self._arriving.cancel()
-            ended.append(self._arriving)
-        await asyncio.gather(*ended, return_exceptions=True)
+        await end(reading, *([self._arriving] if self._arriving else []))
         for chain in self._chains.values():
             chain.messages.clear()
         done = set(self._done)
@@ -106,10 +121,8 @@ class Lane:
                 while self._effect.running or self._flying:
                     self._landed.clear()
                     await self._landed.wait()
-        for task in (settling, keeping):
-            task.cancel()
-        await asyncio.gather(settling, keeping, return_exceptions=True)
-        if not self.lost:
+        await end(settling, keeping)
+        if not self._lost:
             with suppress(*OUTAGE):
                 await self.ledger.leave()
 
@@ -123,7 +136,7 @@ class Lane:
     # Reading
 
     async def _read_on(self) -> None:
-        while not self._closing and not self.lost:
+        while not self._closing and not self._lost:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(OUTAGE),
                 wait=wait_random_exponential(multiplier=0.05, max=2),
@@ -149,7 +162,7 @@ class Lane:
                     await self._idle(found)
         except LaneLost:
             log.warning("a lane is another's by now", extra={"lane": self.number})
-            self.lost = True
+            self.lose()
         except OUTAGE as problem:
             log.warning("reading a lane failed: %s", problem, extra={"lane": self.number})
             raise
@@ -184,7 +197,7 @@ class Lane:
     async def _idle(self, found: Read) -> None:
         """Wait for entries, without the group: a consumer that sleeps takes none away."""
         if not self._flying and not self._retrying:
-            self.caught_up.set()
+            self._caught_up.set()
         streams = {
             layout.stream(self.ledger.name, self.number, topic): top
             for topic, top in found.tops.items()
@@ -226,7 +239,7 @@ class Lane:
     async def _dispatch(self, messages: Sequence[Message]) -> None:
         if not messages:
             return
-        self.caught_up.clear()
+        self._caught_up.clear()
         for message in messages:
             self._flying[message.topic, message.entry_id] = message
         await self._claim(self._without_twins(messages))
@@ -363,11 +376,10 @@ class Lane:
         """Start over from what is pending."""
         if self._tasks and not self._closing:
             reading = self._tasks[0]
-            reading.cancel()
             self._tasks[0] = asyncio.create_task(self._restart(reading))
             self._tasks[0].add_done_callback(self._ended)
 
     async def _restart(self, before: asyncio.Task[None]) -> None:
-        await asyncio.gather(before, return_exceptions=True)
+        await end(before)
         await asyncio.sleep(0.1)
         await self._read_on()

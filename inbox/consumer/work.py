@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from inbox.consumer.message import Message
+from outbox.ending import end
 
 
 class Chain:
@@ -43,7 +44,5 @@ class Pool:
             await chain.handle(chain)
 
     async def close(self) -> None:
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await end(*self._workers)
         self._workers.clear()
