@@ -38,7 +38,7 @@ from projector.source.postgres import NotPrimary, PostgresSource, TimelineChange
 from projector.source.sqlite import SqliteSource
 from projector.telemetry import Telemetry
 from projector.topology import with_groups
-from projector.working import LONG, Working
+from projector.working import LONG, Working, ended
 
 log = logging.getLogger("projector")
 
@@ -56,6 +56,9 @@ OUTAGE = (
 LANES = 8
 """Where neither the database nor the settings say how many."""
 FIRST_LANE = 0
+FLOWING = 0.25
+"""Seconds without an event until events no longer count as flowing. Backing off at the first empty
+look would make every event of a steady flow wait for several milliseconds."""
 DUE_EVERY = 1.0
 """Seconds between two looks for delayed events."""
 
@@ -83,6 +86,8 @@ class Projector:
         self._paused = Paused(engine, self._outbox.tables)
         self.rejected = Rejected(engine, self._outbox.tables)
         self._relays: dict[int, Relay] = {}
+        self._asked: set[int] = set()
+        """Lanes whose lease may be ours."""
         self._working = Working()
         self._setbacks = Setbacks(self.telemetry)
         self._members = 1
@@ -180,9 +185,7 @@ class Projector:
                     chores.append(asyncio.create_task(self._keep_house(source)))
                     await self._turns(source, chores)
                 finally:
-                    for chore in chores:
-                        chore.cancel()
-                    await asyncio.gather(*chores, return_exceptions=True)
+                    await ended(chores)
                     await self._working.finish()
                     await self._leave()
         except OUTAGE as problem:
@@ -194,7 +197,7 @@ class Projector:
 
     async def _turns(self, source: AnySource, chores: Sequence[asyncio.Task[None]]) -> None:
         busy, idle = duration(self.settings.poll_busy), duration(self.settings.poll_idle)
-        wait = busy
+        wait, flowed = busy, time.monotonic()
         while not self._stopping.is_set():
             for chore in chores:
                 if chore.done():
@@ -202,7 +205,9 @@ class Projector:
             published = await self._turn(source)
             self.telemetry.recovered()
             self._turned = True
-            wait = busy if published else min(wait * 2, idle)
+            now = time.monotonic()
+            flowed = now if published else flowed
+            wait = busy if now - flowed < FLOWING else min(wait * 2, idle)
             await self._pause(wait.total_seconds())
 
     async def _turn(self, source: AnySource) -> int:
@@ -378,6 +383,7 @@ class Projector:
         return range(max(self._outbox.lanes, (stray or 0) + 1))
 
     async def _hold(self, lane: int, source: AnySource) -> None:
+        self._asked.add(lane)
         stored = await self._leases.hold(lane)
         if stored is None:
             if self._relays.pop(lane, None):
@@ -419,7 +425,7 @@ class Projector:
 
     async def _leave(self) -> None:
         """Give back what can be given back; the rest ends with its lease."""
-        held = list(self._relays)
+        held, self._asked = self._asked, set()  # also lanes whose relay was still loading
         self._relays.clear()
         self.telemetry.holds(())
         released = (self._leases.release(lane) for lane in held)
@@ -443,7 +449,8 @@ class Projector:
     async def _pause(self, seconds: float) -> None:
         """A sleep that stop() ends."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
 
 async def _all(awaitables: Iterable[Awaitable[T]]) -> list[T]:

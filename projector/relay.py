@@ -158,8 +158,9 @@ class Relay:
                 if not main.base.snapshot.covers(position.base.snapshot):
                     return 0  # it was faster, and waits for the lane
                 position = position.opened(main.base)
-            self._followed[topic] = time.monotonic()
             count = await self._publish(position, Topics(only=topic), moved)
+            if not count:  # else it flows again, and need not wait to catch up
+                self._followed[topic] = time.monotonic()
             now = self.state.detached.get(topic)
             if now is not None and now.base == position.upto:
                 self._faster.add(topic)
