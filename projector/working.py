@@ -7,10 +7,12 @@ and the others have their next turn without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from redis.exceptions import RedisError
+
+from outbox.ending import end
 
 LONG = 0.25
 """Seconds that a turn waits for its lanes. One that takes longer is left to it."""
@@ -50,15 +52,5 @@ class Working:
         """Let them finish their batches."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=GRACE)
-            await ended(self._tasks.values())
+            await end(*self._tasks.values())
             self._tasks.clear()
-
-
-async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancels until all are over: one cancellation can get lost in a library's own time-outs, and a
-    task that loops would go on for ever."""
-    while pending := [task for task in tasks if not task.done()]:
-        for task in pending:
-            task.cancel()
-        await asyncio.wait(pending, timeout=1)
-    await asyncio.gather(*tasks, return_exceptions=True)  # nobody wants to know how they ended

@@ -119,8 +119,13 @@ class Pipeline:
         await connection.execute(INSERT, lane, topic, key, seq)
 
     async def turn(self, relay: Relay) -> int:
-        """One look and one advance, as the daemon does it."""
-        return await relay.advance(await self.source.look())
+        """One survey and one advance, as the daemon does it."""
+        at = relay.state.main
+        between = {} if at.upto else {relay.lane: at}
+        survey = await self.source.survey(between, relay._batch)
+        if between and relay.lane not in survey.lanes:
+            relay.skip(survey.moment, at)
+        return await relay.advance(survey.moment, survey.lanes.get(relay.lane))
 
     async def seqs(self, topic: str = "t") -> dict[str, list[int]]:
         """What the streams hold: per key, the numbers in order."""
