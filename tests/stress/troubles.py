@@ -40,12 +40,13 @@ async def several_projectors(scene: Scene) -> None:
     """They share the lanes, come and go, and now and then two work on the same lane: until the next
     renewal, which is a third of the lease away, neither knows of the other."""
     running = [scene.start(*LONG_LEASE) for _ in range(3)]
-    while not scene.over():
+    await scene.moves()  # somebody holds a lane by now
+    leases = [keys.lease(scene.pipe.name, lane) for lane in range(LANES)]
+    while not scene.over() or not scene.tally["leases lost"]:
         await scene.pause(0.3)
-        lane = scene.chance.randrange(LANES)
-        scene.tally["leases lost"] += await scene.pipe.redis.delete(
-            keys.lease(scene.pipe.name, lane)
-        )
+        held = [lease for lease in leases if await scene.pipe.redis.exists(lease)]
+        if held:
+            scene.tally["leases lost"] += await scene.pipe.redis.delete(scene.chance.choice(held))
         if scene.chance.random() < 0.3:
             leaving = running.pop(scene.chance.randrange(len(running)))
             leaving.send_signal(scene.chance.choice([signal.SIGTERM, signal.SIGKILL]))
