@@ -47,6 +47,8 @@ class Effect:
         self._clock = policy.metrics.clock("message", policy.group)
         self._lease = policy.claim_lease.total_seconds()
         self.running: dict[Message, Held] = {}
+        self.unsettled: dict[str, bytes] = {}
+        """For dedup by seq: the last seq of each place that is handled, until it is settled."""
         self._parked: set[str] = set()
         """Places that were parked while later events of theirs were claimed already."""
 
@@ -70,7 +72,7 @@ class Effect:
     async def _unclaimed(self, message: Message, handler: Handler[Any] | None) -> Result:
         """Somebody else has it, or had it and did not come back; or its key is parked."""
         while True:
-            (verdict,) = await self._ledger.take([message])
+            (verdict,) = await self._ledger.take([message], unsettled=self.unsettled)
             match verdict.kind:
                 case "claimed":
                     self._parked.discard(message.place)
@@ -83,19 +85,20 @@ class Effect:
                     if await self._wait_in_line(message):
                         return Result((), [message])
                 case "suspect":
-                    return await self._suspect(message, handler)
+                    if result := await self._suspect(message, handler):
+                        return result
                 case "hole":
                     return await self._hole(message, verdict.detail)
                 case _:
                     await asyncio.sleep(min(TRY_AGAIN, int(verdict.detail or 500) / 1000))
 
-    async def _suspect(self, message: Message, handler: Handler[Any] | None) -> Result:
+    async def _suspect(self, message: Message, handler: Handler[Any] | None) -> Result | None:
         """The process that tried it last has died. One at a time: the next death tells which event
-        it was, and the others are not blamed for it."""
+        it was, and the others are not blamed for it. None if somebody else has it by now."""
         async with self._alone:
-            (verdict,) = await self._ledger.take([message], suspects=True)
+            (verdict,) = await self._ledger.take([message], suspects=True, unsettled=self.unsettled)
             if verdict.kind != "claimed":
-                return await self._unclaimed(message, handler)
+                return None
             self._count("takeover")
             limit = self._policy.retry_of(handler).attempts if handler else 1
             if message.attempts > limit:
@@ -113,7 +116,7 @@ class Effect:
         while True:
             try:
                 await self._run([message], handler)
-                return Result([message], ())
+                return self._handled([message])
             except (PermanentError, NotDecodable) as problem:
                 return await self._give_up(message, *_told(problem))
             except Exception as problem:
@@ -135,7 +138,7 @@ class Effect:
         if all(message.fence and message.place not in self._parked for message in batch):
             try:
                 await self._run(batch, handler)
-                return Result(batch, ())
+                return self._handled(batch)
             except Exception as problem:
                 self._count("failed")
                 log.info("a batch failed, and is handled one by one: %s", type(problem).__name__)
@@ -146,6 +149,15 @@ class Effect:
             settled += result.settled
             gone += result.gone
         return Result(settled, gone)
+
+    def _handled(self, messages: Sequence[Message]) -> Result:
+        if self._ledger.by_seq:
+            self.unsettled |= {message.place: message.seq for message in messages}
+        return Result(messages, ())
+
+    def landed(self, message: Message) -> None:
+        if self.unsettled.get(message.place) == message.seq:
+            del self.unsettled[message.place]
 
     async def _run(self, messages: Sequence[Message], handler: Handler[Any]) -> None:
         began = time.monotonic()

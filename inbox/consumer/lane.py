@@ -214,11 +214,13 @@ class Lane:
         finally:
             landing.cancel()
         if self._arriving.done():
-            arrived, self._arriving = self._arriving, None
-            arrived.result()
+            self._arriving = None
 
     async def _arrival(self, streams: dict[Any, Any]) -> None:
-        await self._waiting.xread(streams, count=1, block=int(BLOCK / timedelta(milliseconds=1)))
+        """Something has come, or it is time to look around. An error is told by the next read."""
+        with suppress(*OUTAGE):
+            block = int(BLOCK / timedelta(milliseconds=1))
+            await self._waiting.xread(streams, count=1, block=block)
 
     async def _reclaim(self) -> None:
         """Unordered consumers take over what others have left lying."""
@@ -260,7 +262,7 @@ class Lane:
         if not messages:
             return
         before = []
-        verdicts = await self.ledger.take(messages)
+        verdicts = await self.ledger.take(messages, unsettled=self._effect.unsettled)
         for message, verdict in zip(messages, verdicts, strict=True):
             if verdict.kind == "done":
                 before.append(message)
@@ -367,6 +369,7 @@ class Lane:
         for message in messages:
             self._flying.pop((message.topic, message.entry_id), None)
             self._events.discard(message.event_id)
+            self._effect.landed(message)
         self._landed.set()
 
     def _forget(self, messages: Iterable[Message]) -> None:

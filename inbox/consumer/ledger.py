@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from redis.asyncio import Redis
@@ -23,6 +24,7 @@ OWNER = "@lane"
 whoever takes the lane over finds what was pending."""
 
 NEW = ">"
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 Judgement = Literal["claimed", "done", "running", "suspect", "parked", "hole", "corrupt"]
 
@@ -155,8 +157,15 @@ class Ledger:
 
     # Claims
 
-    async def take(self, messages: Sequence[Message], *, suspects: bool = False) -> list[Verdict]:
-        """Claim events, as many as can be. The caller is told of each what became of it."""
+    async def take(
+        self,
+        messages: Sequence[Message],
+        *,
+        suspects: bool = False,
+        unsettled: Mapping[str, bytes] = NOTHING,
+    ) -> list[Verdict]:
+        """Claim events, as many as can be. The caller is told of each what became of it. For dedup
+        by seq, `unsettled` is what is handled already, by place."""
         arguments: list[Any] = [
             self.token,
             _microseconds(self.lease),
@@ -164,7 +173,8 @@ class Ledger:
             "seq" if self.by_seq else "",
         ]
         for message in messages:
-            arguments += (message.place, message.event_id, message.seq)
+            last = unsettled.get(message.place, b"")
+            arguments += (message.place, message.event_id, message.seq, last)
         answer = await script.run(
             self.redis,
             _machine("take"),

@@ -3,7 +3,8 @@
 -- KEYS     the parked keys (hash), the dead letters (sorted set), the watermarks (hash), then one
 --          record per event
 -- ARGV     the caller's token, the lease in microseconds, 'suspects' to claim those too or '',
---          'seq' to go by watermarks or '', then per event its place, its id, its seq or ''
+--          'seq' to go by watermarks or '', then per event its place, its id, its seq or '', and
+--          the last seq of its place that is handled and not yet settled, or ''
 -- Returns  per event:  'claimed', fence, attempts
 --          'done', '', ''          it was handled, or given up, before
 --          'running', milliseconds, ''   somebody else is at it
@@ -31,8 +32,8 @@ local function judged(kind, first, second)
 end
 
 -- Whether the watermark of its place lets an event pass; if not, it was judged.
-local function passes(place, seq)
-  local last = expected[place] or redis.call('HGET', KEYS[3], place)
+local function passes(place, seq, unsettled)
+  local last = expected[place] or unsettled ~= '' and unsettled or redis.call('HGET', KEYS[3], place)
   if last and tonumber(seq) <= tonumber(last) then
     judged('done')
   elseif last and tonumber(seq) > tonumber(last) + 1 then
@@ -44,13 +45,13 @@ local function passes(place, seq)
 end
 
 for i = 4, #KEYS do
-  local base = 4 + (i - 4) * 3
+  local base = 4 + (i - 4) * 4
   local place, id, seq = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]
   if any_dead and redis.call('ZSCORE', KEYS[2], id) then
     judged('done')
   elseif any_parked and redis.call('HEXISTS', KEYS[1], place) == 1 then
     judged('parked')
-  elseif not by_seq or seq == '' or passes(place, seq) then
+  elseif not by_seq or seq == '' or passes(place, seq, ARGV[base + 4]) then
     local new = redis.call('EXISTS', KEYS[i]) == 0
     local record, unreadable
     if not new then
