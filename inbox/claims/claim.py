@@ -138,25 +138,25 @@ def is_absent(record: Record | None, now: float) -> bool:
     return record is None or record.expires_at <= now
 
 
+def may_be_purged(record: Record, now: float) -> bool:
+    """It binds nobody, and the clock alone gives the next claim of its key a higher fence."""
+    return is_absent(record, now) and record.fence < microseconds(now)
+
+
+def microseconds(now: float) -> int:
+    return int(now * 1_000_000)
+
+
 def claim(
-    record: Record | None,
-    *,
-    key: str,
-    fingerprint: str,
-    token: str,
-    lease: float,
-    now: float,
-    floor: int = 0,
+    record: Record | None, *, key: str, fingerprint: str, token: str, lease: float, now: float
 ) -> tuple[ClaimOutcome, Record | None]:
-    """`floor` is the highest fence that the store knows to have given out, beside the record's."""
     if record is not None and _is_mine(record, token, fingerprint):
         # The same request again, after its answer was lost: the same claim, not a second owner.
         kept = replace(record, heartbeat=now, expires_at=now + lease)
         return Claimed(_claim_of(kept)), kept
     if record is None or is_absent(record, now):
-        last = max(record.fence if record else 0, floor)
         # Not below the clock: where nothing remembers the last fence, time has moved on since.
-        fence = max(last + 1, int(now * 1_000_000))
+        fence = max(record.fence + 1 if record else 1, microseconds(now))
         taken_over = record is not None and record.state is State.RUNNING
         fresh = Record(
             key=key,
@@ -220,6 +220,10 @@ def forget(record: Record | None, *, now: float) -> tuple[bool, Record | None]:
         return False, record
     # Nobody's: its holder must not think that it was the one who gave it back.
     return True, replace(_tombstone(record, now), token="")
+
+
+def peek(record: Record | None, *, now: float) -> tuple[Record | None, Record | None]:
+    return (None if is_absent(record, now) else record), record
 
 
 def _tombstone(record: Record, now: float) -> Record:

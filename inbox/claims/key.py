@@ -64,6 +64,12 @@ def seconds(field: str, duration: Seconds) -> float:
     return float(duration)
 
 
+def check_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidKey("limit", f"needs a whole number from 1, not {limit!r}")
+    return limit
+
+
 def outcome(state: State, payload: bytes | None) -> tuple[State, bytes | None]:
     """What is to be saved, as a copy that nobody else can change."""
     if state not in (State.COMPLETED, State.FAILED):
