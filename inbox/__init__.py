@@ -1,6 +1,7 @@
 """One effect per event, command, request and call."""
 
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 import outbox as _outbox
@@ -34,9 +35,11 @@ from inbox.errors import (
     InvalidDuration,
     InvalidKey,
     InvalidOutcome,
+    InvalidSource,
     NewerRecord,
     StoreUnavailable,
 )
+from inbox.schema import InboxTables, tables
 
 __all__ = [
     "Applied",
@@ -46,28 +49,43 @@ __all__ = [
     "Claimed",
     "CorruptRecord",
     "Done",
+    "FileStore",
     "Held",
     "InboxError",
+    "InboxTables",
     "InvalidDuration",
     "InvalidKey",
     "InvalidOutcome",
+    "InvalidSource",
     "Lost",
     "MemoryStore",
     "Mismatch",
     "NewerRecord",
     "Record",
+    "RedisStore",
     "Running",
+    "SqlAlchemyStore",
     "State",
     "StoreUnavailable",
     "SyncClaimStore",
     "current_claim",
     "new_token",
     "store_key",
+    "tables",
 ]
 
-_LATER: dict[str, str] = {}
-"""Names whose module needs a package that not everyone has or wants to wait for: imported when
-first asked for."""
+if _TYPE_CHECKING:
+    from inbox.claims.file import FileStore
+    from inbox.claims.redis import RedisStore
+    from inbox.claims.sql import SqlAlchemyStore
+
+_LATER = {
+    "FileStore": "inbox.claims.file",
+    "RedisStore": "inbox.claims.redis",
+    "SqlAlchemyStore": "inbox.claims.sql",
+}
+"""Names whose module needs a package that not everyone wants to wait for: imported when first asked
+for."""
 
 
 def __getattr__(name: str) -> _Any:

@@ -29,6 +29,10 @@ class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
 
 
+class InvalidSource(InboxError, TypeError):
+    """A store was given something that it cannot keep its records in."""
+
+
 class ClaimLost(InboxError):
     """Another worker took this claim over; its result stands and yours was not saved."""
 

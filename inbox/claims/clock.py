@@ -35,8 +35,8 @@ class FolderClock:
 
     The wall clock is read once a boot, when the first process comes; from then on the time is what
     the monotonic clock has counted since. So steps of the wall clock change nothing while the
-    machine is up. After a restart the time goes on at the wall clock, but not before the latest time
-    that any file in the folder bears, should the wall clock have been put back meanwhile.
+    machine is up. After a restart the time goes on at the wall clock, but not before the latest
+    time that any file in the folder bears, should the wall clock have been put back meanwhile.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from inbox.claims import claim as machine
 from inbox.claims.claim import VERSION, Record
 from inbox.claims.clock import FolderClock, write_durably
 from inbox.claims.local import Change, Forget, LocalOperations, Purge, Request
-from inbox.claims.operation import AsyncStore
+from inbox.claims.operation import AsyncStore, SyncStore
 from inbox.errors import CorruptRecord, NewerRecord, StoreUnavailable
 
 LOCKS = 64
@@ -39,11 +39,12 @@ class FileStore(AsyncStore):
     """
 
     def __init__(self, folder: str | os.PathLike[str], clock: FolderClock | None = None) -> None:
-        self._files = Files(Path(folder), clock)
-        super().__init__(LocalOperations(), self._in_thread, lambda: self._files.perform)
-
-    async def _in_thread(self, request: Request) -> Any:
-        return await asyncio.to_thread(self._files.perform, request)
+        operations, perform = LocalOperations(), Files(Path(folder), clock).perform
+        super().__init__(
+            operations,
+            lambda it: asyncio.to_thread(perform, it),
+            lambda: SyncStore(operations, perform),
+        )
 
 
 class Files:

@@ -10,7 +10,7 @@ from typing import Any
 from inbox.claims import claim as machine
 from inbox.claims.claim import Record
 from inbox.claims.local import Change, Forget, LocalOperations, Purge, Request
-from inbox.claims.operation import AsyncStore
+from inbox.claims.operation import AsyncStore, SyncStore
 
 SWEEP_FROM = 1024
 """As many records are kept before the first sweep for expired ones."""
@@ -20,11 +20,12 @@ class MemoryStore(AsyncStore):
     """Claims for the threads and event loops of one process; gone with it."""
 
     def __init__(self) -> None:
-        self._memory = Memory()
-        super().__init__(LocalOperations(), self._at_once, lambda: self._memory.perform)
+        operations, memory = LocalOperations(), Memory()
 
-    async def _at_once(self, request: Request) -> Any:
-        return self._memory.perform(request)  # never waits: its lock is held for microseconds
+        async def at_once(request: Request) -> Any:
+            return memory.perform(request)  # never waits: its lock is held for microseconds
+
+        super().__init__(operations, at_once, lambda: SyncStore(operations, memory.perform))
 
 
 class Memory:

@@ -50,9 +50,17 @@ class Operations(Protocol):
 class SyncStore:
     """A SyncClaimStore."""
 
-    def __init__(self, operations: Operations, perform: Perform) -> None:
+    def __init__(
+        self, operations: Operations, perform: Perform, close: Callable[[], None] | None = None
+    ) -> None:
         self._operations = operations
         self._perform = perform
+        self._close = close
+
+    def close(self) -> None:
+        """Close the connections that this twin has opened for itself, if any; it may be used on."""
+        if self._close is not None:
+            self._close()
 
     def claim(self, key: str, *, fingerprint: str, token: str, lease: Seconds) -> ClaimOutcome:
         return self._do(self._operations.claim(key, fingerprint, token, lease))
@@ -88,7 +96,7 @@ class AsyncStore:
         self,
         operations: Operations,
         perform: PerformAsync,
-        make_sync: Callable[[], Perform],
+        make_sync: Callable[[], SyncStore],
     ) -> None:
         self._operations = operations
         self._perform = perform
@@ -98,7 +106,7 @@ class AsyncStore:
     @property
     def sync(self) -> SyncStore:
         if self._sync is None:
-            self._sync = SyncStore(self._operations, self._make_sync())
+            self._sync = self._make_sync()
         return self._sync
 
     async def claim(

@@ -27,9 +27,9 @@ from inbox.claims.claim import (
 )
 from inbox.claims.key import Seconds, check_claim, check_key, check_limit, outcome, seconds
 from inbox.claims.loop import loop_thread
-from inbox.claims.operation import AsyncStore, Operation, Perform
+from inbox.claims.operation import AsyncStore, Operation, SyncStore
 from inbox.claims.script import Call
-from inbox.errors import CorruptRecord, NewerRecord
+from inbox.errors import CorruptRecord, InvalidSource, NewerRecord
 
 
 class RedisStore(AsyncStore):
@@ -43,22 +43,27 @@ class RedisStore(AsyncStore):
     def __init__(
         self, client: redis.Redis | redis.asyncio.Redis, prefix: str = "inbox:claims:"
     ) -> None:
+        self.client = client
         operations = RedisOperations(prefix)
         if isinstance(client, redis.asyncio.Redis):
             super().__init__(
-                operations, partial(script.run_async, client), lambda: _in_own_loop(client)
+                operations,
+                partial(script.run_async, client),
+                lambda: _in_own_loop(operations, client),
             )
         elif isinstance(client, redis.Redis):
             run = partial(script.run, client)
-            super().__init__(operations, partial(asyncio.to_thread, run), lambda: run)
+            super().__init__(
+                operations, partial(asyncio.to_thread, run), lambda: SyncStore(operations, run)
+            )
         else:
-            raise TypeError(
+            raise InvalidSource(
                 "RedisStore needs a redis.Redis or a redis.asyncio.Redis, "
                 f"not {type(client).__module__}.{type(client).__qualname__}"
             )
 
 
-def _in_own_loop(client: redis.asyncio.Redis) -> Perform:
+def _in_own_loop(operations: RedisOperations, client: redis.asyncio.Redis) -> SyncStore:
     pool = client.connection_pool
     copied = type(pool)(
         connection_class=pool.connection_class,
@@ -66,7 +71,11 @@ def _in_own_loop(client: redis.asyncio.Redis) -> Perform:
         **pool.connection_kwargs,
     )
     twin = redis.asyncio.Redis(connection_pool=copied)
-    return lambda call: loop_thread().run(script.run_async(twin, call))
+    return SyncStore(
+        operations,
+        lambda call: loop_thread().run(script.run_async(twin, call)),
+        lambda: loop_thread().run(copied.disconnect()),
+    )
 
 
 class RedisOperations:
@@ -121,9 +130,9 @@ class RedisOperations:
         return self._operation("forget", key, (), _yes)
 
     def purge(self, limit: int) -> Operation[int]:
-        """Redis expires the keys by itself; asking shows at least that it is there."""
+        """Redis expires the keys by itself. It is asked all the same, to see that it is there."""
         check_limit(limit)
-        return self._operation("peek", "purge", (), lambda *_: 0)
+        return Operation(Call("peek", self._prefix), lambda _: 0)
 
     def _operation(
         self,

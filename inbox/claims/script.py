@@ -84,7 +84,7 @@ def _run(client: redis.Redis, call: Call) -> Any:
 
 
 def _ask(connection: Any, command: bytes) -> Any:
-    connection.send_packed_command(command)
+    connection.send_packed_command([command])
     return connection.read_response(disable_decoding=True)
 
 

@@ -1,22 +1,43 @@
-"""The claim machine in the memory of a process."""
+"""Claims in the memory of a process."""
 
 from __future__ import annotations
 
-from inbox import Applied, Claimed, Done, MemoryStore, Running, State, new_token, store_key
-from inbox.claims.heartbeat import holding
-from inbox.claims.waiting import claim_or_wait
+import asyncio
+
+import pytest
+
+from inbox import Claimed, MemoryStore, Running, new_token
+from inbox.claims.contract import ClaimStoreContract
+from inbox.claims.memory import SWEEP_FROM, process_store
 
 
-async def test_one_runs_and_the_others_get_its_result():
-    """The way of a claim, from the first call to a waiter's answer."""
-    store, key = MemoryStore(), store_key("k", scope="s")
-    request = {"fingerprint": "f", "lease": 60}
-    first = await store.claim(key, token=new_token(), **request)
-    assert isinstance(first, Claimed)
-    assert isinstance(await store.claim(key, token=new_token(), **request), Running)
-    async with holding(store, first.claim, 60) as held:
-        assert not held.lost
-    assert await store.settle(first.claim, State.COMPLETED, b"x", ttl=60) == Applied()
-    second = await claim_or_wait(store, key, token=new_token(), timeout=5, **request)
-    assert isinstance(second, Done)
-    assert second.record.result == b"x"
+class TestMemoryStore(ClaimStoreContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+
+def test_it_works_across_event_loops():
+    """One store, two loops one after the other."""
+    store = MemoryStore()
+
+    async def claim() -> object:
+        return await store.claim("k", fingerprint="f", token=new_token(), lease=60)
+
+    assert isinstance(asyncio.run(claim()), Claimed)
+    assert isinstance(asyncio.run(claim()), Running)
+
+
+def test_it_does_not_grow_for_ever():
+    """Expired records are swept away by the claims that follow, without a purge."""
+    store = MemoryStore().sync
+    for number in range(3 * SWEEP_FROM):
+        outcome = store.claim(f"k{number}", fingerprint="f", token=new_token(), lease=60)
+        assert isinstance(outcome, Claimed)
+        store.release(outcome.claim)
+    assert store.purge(10 * SWEEP_FROM) <= SWEEP_FROM
+
+
+def test_a_process_has_one_shared_store():
+    """What is given no store shares one."""
+    assert process_store() is process_store()
