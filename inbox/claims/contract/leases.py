@@ -24,13 +24,14 @@ class Leases:
 
     async def test_a_takeover_waits_for_the_lease(self, claims: Face) -> None:
         """By the store's own clock, the successor begins when the lease was over, not before."""
-        await take(claims, lease=0.2)
+        claim = await take(claims)
         record = await claims.peek("k")
         assert record is not None
+        assert await claims.renew(claim, 0.2)
         await taken_over(claims)
         successor = await claims.peek("k")
         assert successor is not None
-        assert successor.started_at >= record.expires_at
+        assert successor.started_at >= record.heartbeat + 0.2
 
     async def test_a_takeover_is_called_one(self, claims: Face) -> None:
         """Only where an earlier holder has neither settled nor released."""
@@ -49,19 +50,20 @@ class Leases:
 
     async def test_renewing_keeps_the_claim(self, claims: Face) -> None:
         """Renewed, it is still running after its first lease; and it counts from the renewal."""
-        claim = await take(claims, lease=0.2)
+        claim = await take(claims, lease=LONG)
         first = await claims.peek("k")
         assert first is not None
-        assert await claims.renew(claim, LONG)
+        assert await claims.renew(claim, 2 * LONG)
         renewed = await claims.peek("k")
         assert renewed is not None
-        assert renewed.expires_at > first.expires_at + 50
+        assert renewed.expires_at == pytest.approx(renewed.heartbeat + 2 * LONG, abs=0.01)
         assert renewed.heartbeat >= first.heartbeat
         assert (renewed.started_at, renewed.fence) == (first.started_at, first.fence)
 
+        assert await claims.renew(await take(claims, "short", lease=0.2), LONG)
         await taken_over(claims, "clock", lease=0.2)
         await taken_over(claims, "clock")  # so much time has passed
-        assert isinstance(await ask(claims), Running)
+        assert isinstance(await ask(claims, "short"), Running)
 
     async def test_a_lease_can_be_cut_short(self, claims: Face) -> None:
         """A renewal sets the end, it does not add."""

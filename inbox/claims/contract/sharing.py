@@ -26,7 +26,7 @@ Spoil: TypeAlias = Callable[[str, Literal["corrupt", "newer"]], Any]
 
 PROCESSES = 3
 ROUNDS = 5
-LEASE = 0.5
+LEASE = 0.8
 
 
 def _compete(reopen: Reopen, pipe: Connection) -> None:
@@ -94,7 +94,7 @@ class Sharing:
         """While it lives it keeps its claim past the lease; after SIGKILL the lease ends it."""
         with _process(_hold, reopen) as (process, pipe):
             claim: Claim = await asyncio.to_thread(pipe.recv)
-            await taken_over(store, "clock", lease=2 * LEASE)
+            await taken_over(store, "clock", lease=1.3 * LEASE)
             await taken_over(store, "clock")  # so much time has passed
             assert isinstance(await ask(store), Running)
             assert process.pid
