@@ -32,6 +32,9 @@ from inbox.claims.script import Call
 from inbox.errors import CorruptRecord, InvalidSource, NewerRecord
 
 
+COPYABLE = (redis.asyncio.ConnectionPool, redis.asyncio.BlockingConnectionPool)
+
+
 class RedisStore(AsyncStore):
     """Claims for everyone who reaches the same Redis, one hash a key under `prefix`.
 
@@ -65,6 +68,11 @@ class RedisStore(AsyncStore):
 
 def _in_own_loop(operations: RedisOperations, client: redis.asyncio.Redis) -> SyncStore:
     pool = client.connection_pool
+    if type(pool) not in COPYABLE:
+        raise InvalidSource(
+            f"the {type(pool).__name__} of an async client cannot serve sync code: "
+            "give RedisStore a redis.Redis"
+        )
     copied = type(pool)(
         connection_class=pool.connection_class,
         max_connections=pool.max_connections,

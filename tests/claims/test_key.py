@@ -41,8 +41,8 @@ def test_a_long_key_becomes_a_short_one():
 @pytest.mark.parametrize("bad", ["", None, 7, b"k", "\udc80"])
 def test_what_is_no_key_is_refused(bad: object):
     """With the field's name."""
-    with pytest.raises(InvalidKey, match="^key: "):
+    with pytest.raises(InvalidKey, match=r"^key: "):
         store_key(bad)  # type: ignore[arg-type]
     if bad:
-        with pytest.raises(InvalidKey, match="^tenant: "):
+        with pytest.raises(InvalidKey, match=r"^tenant: "):
             store_key("k", tenant=bad)  # type: ignore[arg-type]

@@ -119,20 +119,21 @@ class Waiters:
         self, store: ClaimStore, waiter: str
     ) -> None:
         """Holders that come and go all the time do not make anyone wait for longer."""
-        churn = asyncio.create_task(self._churn(store, await take(store)))
+        over = asyncio.Event()
+        churn = asyncio.create_task(self._churn(store, await take(store), over))
         started = time.monotonic()
         outcome = await self.wait(store, waiter, timeout=0.3)
         waited = time.monotonic() - started
-        churn.cancel()
-        await asyncio.wait({churn})
+        over.set()
+        await churn
         if isinstance(outcome, Running):
             assert 0.3 <= waited < LONG / 2
         else:
             assert isinstance(outcome, Claimed)  # it came in between two of them
 
-    async def _churn(self, store: ClaimStore, claim: Claim) -> None:
+    async def _churn(self, store: ClaimStore, claim: Claim, over: asyncio.Event) -> None:
         """The key changes hands without ever being free for longer than a moment."""
-        while True:
+        while not over.is_set():
             await store.release(claim)
             outcome = await store.claim("k", fingerprint="f", token=new_token(), lease=LONG)
             if not isinstance(outcome, Claimed):
