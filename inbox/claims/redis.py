@@ -31,7 +31,6 @@ from inbox.claims.operation import AsyncStore, Operation, SyncStore
 from inbox.claims.script import Call
 from inbox.errors import CorruptRecord, InvalidSource, NewerRecord
 
-
 COPYABLE = (redis.asyncio.ConnectionPool, redis.asyncio.BlockingConnectionPool)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -36,6 +39,24 @@ def test_it_does_not_grow_for_ever():
         assert isinstance(outcome, Claimed)
         store.release(outcome.claim)
     assert store.purge(10 * SWEEP_FROM) <= SWEEP_FROM
+
+
+def test_threads_that_are_switched_all_the_time_have_one_winner():
+    """Each key one, however the interpreter cuts the threads that race for all of them."""
+    store, keys, barrier = MemoryStore().sync, [f"k{number}" for number in range(3000)], Barrier(4)
+
+    def race(_: int) -> int:
+        barrier.wait()
+        asked = (store.claim(key, fingerprint="f", token=new_token(), lease=60) for key in keys)
+        return sum(isinstance(outcome, Claimed) for outcome in asked)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert sum(threads.map(race, range(4))) == len(keys)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_process_has_one_shared_store():
