@@ -8,7 +8,7 @@ class InboxError(Exception):
 
 
 class InvalidKey(InboxError, ValueError):
-    """A key, scope, tenant, token or fingerprint is not acceptable; nothing was written."""
+    """A key, scope, tenant, token, fingerprint or limit is not acceptable; nothing was written."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")

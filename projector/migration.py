@@ -32,7 +32,7 @@ from projector.errors import MigrationError, TablesDiffer, TablesIncomplete
 T = TypeVar("T")
 
 HEAD = "head"
-LAST_OF_OUTBOX = "0002"
+LAST_OF_OUTBOX = "0003"
 """The newest revision that made tables of the outbox. Those after it make what is missing."""
 LOCK = 0x6F6E6365626F78  # "oncebox"
 """The advisory lock that lets one migration at a time into a PostgreSQL database."""
