@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 from filelock import FileLock
 
+PATIENCE = 10.0
+"""Seconds to wait for a lock that is held for the time of one write."""
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -53,7 +56,7 @@ class FolderClock:
 
     def now(self) -> float:
         if self._anchor is None:
-            with FileLock(self._folder / "clock.lock"):
+            with FileLock(self._folder / "clock.lock", timeout=PATIENCE):
                 self._anchor = self._read() or self._write()
         return self._anchor.time + (self._monotonic() - self._anchor.monotonic)
 

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from inbox.claims import claim as machine
 from inbox.claims.claim import VERSION, Record
-from inbox.claims.clock import FolderClock, write_durably
+from inbox.claims.clock import PATIENCE, FolderClock, write_durably
 from inbox.claims.local import Change, Forget, LocalOperations, Purge, Request
 from inbox.claims.operation import AsyncStore, SyncStore
 from inbox.errors import CorruptRecord, NewerRecord, StoreUnavailable
@@ -26,9 +26,6 @@ from inbox.errors import CorruptRecord, NewerRecord, StoreUnavailable
 LOCKS = 64
 """Keys share so many lock files, which are never removed: a lock file that goes away under a waiter
 lets two in."""
-
-PATIENCE = 10.0
-"""Seconds to wait for a lock that is held for the time of one write."""
 
 
 class FileStore(AsyncStore):

@@ -37,8 +37,7 @@ def store_key(key: str, *, scope: str = "", tenant: str = "") -> str:
 
 
 def check_key(key: str) -> None:
-    _check_text("key", key)
-    if "\0" in key or len(key.encode()) > MAX_BYTES:
+    if len(_check_text("key", key)) > MAX_BYTES or "\0" in key:
         raise InvalidKey(
             "key", f"longer than {MAX_BYTES} bytes, or has a NUL: make it with store_key()"
         )
@@ -79,12 +78,12 @@ def outcome(state: State, payload: bytes | None) -> tuple[State, bytes | None]:
     return State(state), None if payload is None else bytes(payload)
 
 
-def _check_text(field: str, text: str) -> None:
+def _check_text(field: str, text: str) -> bytes:
     if not isinstance(text, str):
         raise InvalidKey(field, f"needs a str, not {type(text).__name__}")
     if not text:
         raise InvalidKey(field, "is empty")
     try:
-        text.encode()
+        return text.encode()
     except UnicodeEncodeError as exc:
         raise InvalidKey(field, f"{text!r} is not valid Unicode: {exc.reason}") from exc

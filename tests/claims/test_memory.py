@@ -43,7 +43,8 @@ def test_it_does_not_grow_for_ever():
 
 def test_threads_that_are_switched_all_the_time_have_one_winner():
     """Each key one, however the interpreter cuts the threads that race for all of them."""
-    store, keys, barrier = MemoryStore().sync, [f"k{number}" for number in range(3000)], Barrier(4)
+    store, barrier = MemoryStore().sync, Barrier(4)
+    keys = [f"k{number}" for number in range(10_000)]
 
     def race(_: int) -> int:
         barrier.wait()
