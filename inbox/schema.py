@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    DateTime,
     Double,
     Index,
     LargeBinary,
@@ -16,6 +18,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    func,
 )
 from sqlalchemy.schema import conv
 
@@ -24,9 +27,11 @@ from outbox.tables import MARK
 
 @dataclass(frozen=True, slots=True)
 class InboxTables:
-    """claims  the records of SqlAlchemyStore, one to a key"""
+    """claims   the records of SqlAlchemyStore, one to a key
+    handled  the events that SqlInbox has seen handled, by group"""
 
     claims: Table
+    handled: Table
 
 
 def tables(metadata: MetaData, *, schema: str | None = None, prefix: str = "") -> InboxTables:
@@ -35,9 +40,30 @@ def tables(metadata: MetaData, *, schema: str | None = None, prefix: str = "") -
     Called again for the same place, gives the tables that are there. `projector migrate` makes the
     same ones, with the outbox's `schema` and `prefix`.
     """
-    name = f"{prefix}inbox_claims"
-    found = metadata.tables.get(f"{schema}.{name}" if schema else name)
-    return InboxTables(claims=_claims(metadata, schema, name) if found is None else found)
+
+    def table(name: str, make: Callable[[MetaData, str | None, str], Table]) -> Table:
+        found = metadata.tables.get(f"{schema}.{name}" if schema else name)
+        return make(metadata, schema, name) if found is None else found
+
+    return InboxTables(
+        claims=table(f"{prefix}inbox_claims", _claims),
+        handled=table(f"{prefix}inbox_handled", _handled),
+    )
+
+
+def _handled(metadata: MetaData, schema: str | None, name: str) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("consumer", Text, nullable=False),
+        Column("event_id", Text, nullable=False),
+        Column("handled_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        PrimaryKeyConstraint("consumer", "event_id", name=conv(f"{name}_pkey")),
+        schema=schema,
+        info={MARK: True},
+    )
+    Index(conv(f"{name}_handled_at_idx"), table.c.handled_at)
+    return table
 
 
 def _claims(metadata: MetaData, schema: str | None, name: str) -> Table:
