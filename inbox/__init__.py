@@ -29,27 +29,39 @@ from inbox.claims.key import store_key
 from inbox.claims.memory import MemoryStore
 from inbox.claims.store import ClaimStore, SyncClaimStore
 from inbox.errors import (
+    BadHandler,
     ClaimLost,
     CorruptRecord,
+    HandlerCommitted,
     InboxError,
     InvalidDuration,
     InvalidKey,
     InvalidOutcome,
     InvalidSource,
     NewerRecord,
+    NoProjector,
+    PermanentError,
     StoreUnavailable,
+    WindowTooShort,
 )
+from inbox.outcome import Busy, Duplicate, Handled, Processed
 from inbox.schema import InboxTables, tables
 
 __all__ = [
     "Applied",
+    "BadHandler",
+    "Busy",
     "Claim",
     "ClaimLost",
     "ClaimStore",
     "Claimed",
+    "Consumer",
     "CorruptRecord",
     "Done",
+    "Duplicate",
     "FileStore",
+    "Handled",
+    "HandlerCommitted",
     "Held",
     "InboxError",
     "InboxTables",
@@ -61,13 +73,20 @@ __all__ = [
     "MemoryStore",
     "Mismatch",
     "NewerRecord",
+    "NoProjector",
+    "PermanentError",
+    "Processed",
     "Record",
+    "RedisInbox",
     "RedisStore",
+    "Retry",
     "Running",
     "SqlAlchemyStore",
+    "SqlInbox",
     "State",
     "StoreUnavailable",
     "SyncClaimStore",
+    "WindowTooShort",
     "current_claim",
     "new_token",
     "store_key",
@@ -78,11 +97,19 @@ if _TYPE_CHECKING:
     from inbox.claims.file import FileStore
     from inbox.claims.redis import RedisStore
     from inbox.claims.sql import SqlAlchemyStore
+    from inbox.consumer.consumer import Consumer
+    from inbox.consumer.retry import Retry
+    from inbox.redis_inbox import RedisInbox
+    from inbox.sql_inbox import SqlInbox
 
 _LATER = {
     "FileStore": "inbox.claims.file",
     "RedisStore": "inbox.claims.redis",
     "SqlAlchemyStore": "inbox.claims.sql",
+    "Consumer": "inbox.consumer.consumer",
+    "Retry": "inbox.consumer.retry",
+    "RedisInbox": "inbox.redis_inbox",
+    "SqlInbox": "inbox.sql_inbox",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""
