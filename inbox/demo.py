@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from redis.asyncio import Redis
 from sqlalchemy import text
@@ -31,7 +32,7 @@ WRITE = text("insert into bills (event_id, customer, seq) values (:event_id, :cu
 
 
 @billing.on("order.placed", topic="orders")
-async def bill(event: Event, session: AsyncSession) -> None:
+async def bill(event: Event[Any], session: AsyncSession) -> None:
     about = {"customer": event.key, "seq": event.seq}
     if (await session.execute(BROKEN, about)).scalar_one():
         raise ValueError(f"order {event.seq} of {event.key} has no address")
