@@ -70,6 +70,9 @@ class RedisInbox:
     ) -> None:
         await handler(Given(messages, claim=claim))
 
+    async def purge(self) -> int:
+        return 0  # Redis expires its keys by itself
+
     def check(self, handler: Handler[Any]) -> None:
         if handler.wants_session is not None:
             raise BadHandler(handler.function, "wants a session: that is what SqlInbox has")

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -31,6 +32,9 @@ from outbox.ending import end
 from outbox.script import load
 
 log = logging.getLogger("inbox.consumer")
+
+FIRST_LANE = 0
+PURGE_EVERY = timedelta(minutes=10)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,6 +110,8 @@ class Consumer:
         self.token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._held: dict[int, Lane] = {}
         self._closings: set[asyncio.Task[None]] = set()
+        self._purged_at = time.monotonic()
+        self._purging: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
     # Handlers
@@ -217,9 +223,24 @@ class Consumer:
             if lane.lost or len(self._held) > share:
                 del self._held[number]
                 self._closings.add(asyncio.create_task(self._close(lane)))
+        self._purge()
         for number in sorted(lanes, key=lambda number: number not in self._held):
             if number in self._held or len(self._held) < share:
                 await self._hold(number, pool)
+
+    def _purge(self) -> None:
+        """Now and then, by whoever holds the first lane."""
+        now = time.monotonic()
+        if FIRST_LANE in self._held and now - self._purged_at > PURGE_EVERY.total_seconds():
+            self._purged_at = now
+            self._purging = asyncio.create_task(self._purge_all())
+
+    async def _purge_all(self) -> None:
+        try:
+            while await self._policy.inbox.purge():
+                pass
+        except Exception as problem:  # whatever it is, the next time may do better
+            log.warning("old rows of the inbox were not deleted: %s", type(problem).__name__)
 
     async def _hold(self, number: int, pool: Pool) -> None:
         lane = self._held.get(number)
@@ -276,6 +297,8 @@ class Consumer:
         closing = [self._close(lane) for lane in self._held.values()]
         self._held.clear()
         await asyncio.gather(*closing, *self._closings)
+        if self._purging is not None:
+            await end(self._purging)
         await pool.close()
         with suppress(*OUTAGE):
             await self._join(timedelta(0))

@@ -53,6 +53,7 @@ class Lane:
         self._landed = asyncio.Event()
         self._retrying: set[str] = set()
         self._arriving: asyncio.Task[None] | None = None
+        self._unreadable: dict[str, str] = {}
         self._closing = False
         self._reclaimed_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,6 +186,14 @@ class Lane:
                 "entries were trimmed or deleted before the group had handled them",
                 extra={"lane": self.number, "events": found.deleted},
             )
+        for topic, problem in found.problems.items():
+            if self._unreadable.get(topic) != problem:
+                log.error(
+                    "a stream cannot be read: %s",
+                    problem,
+                    extra={"lane": self.number, "topic": topic},
+                )
+        self._unreadable = dict(found.problems)
         if found.groups_made:
             log.warning("consumer groups were made anew", extra={"lane": self.number})
         return found
@@ -203,6 +212,7 @@ class Lane:
             for topic, top in found.tops.items()
         }
         if not streams:
+            await asyncio.sleep(BLOCK.total_seconds())  # none of them can be read
             return
         if self._arriving is None:
             self._arriving = asyncio.create_task(self._arrival(streams))
@@ -262,16 +272,20 @@ class Lane:
         if not messages:
             return
         before = []
-        verdicts = await self.ledger.take(messages, unsettled=self._effect.unsettled)
+        try:
+            verdicts = await self.ledger.take(messages, unsettled=self._effect.unsettled)
+        except BaseException:
+            self._land(messages)  # they are pending, and are read again
+            raise
         for message, verdict in zip(messages, verdicts, strict=True):
             if verdict.kind == "done":
                 before.append(message)
             else:
                 self._enqueue(message)
         if before:
+            self._land(before)
             await self.ledger.acknowledge(before)
             self._policy.metrics.count_many("message", self._policy.group, "hit", len(before))
-            self._land(before)
 
     def _enqueue(self, message: Message) -> None:
         handler = self._policy.handlers.find(message)

@@ -52,6 +52,8 @@ class Read(NamedTuple):
     """Groups that were missing, and were created at the beginning of their streams."""
     tops: Mapping[str, str]
     """Streams that have nothing more, and the last id that was delivered to the group."""
+    problems: Mapping[str, str]
+    """Streams that cannot be read, and why. The others can."""
 
 
 class Verdict(NamedTuple):
@@ -112,16 +114,21 @@ class Ledger:
         if script.text(answer[0]) == "lost":
             raise LaneLost
         messages: list[Message] = []
-        deleted, tops = 0, {}
+        deleted = 0
+        tops: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for topic, entries, top in zip(after, answer[2::2], answer[3::2], strict=True):
             messages += messages_of(topic, entries)
             gone = deleted_of(entries)
             if gone:
                 deleted += len(gone)
                 await self.redis.xack(self._stream(topic), self.group, *gone)
-            if not entries:
-                tops[topic] = script.text(top)
-        return Read(messages, deleted, int(answer[1]), tops)
+            last = script.text(top)
+            if last.startswith("!"):
+                problems[topic] = last[1:]
+            elif not entries:
+                tops[topic] = last
+        return Read(messages, deleted, int(answer[1]), tops, problems)
 
     async def reclaim(self, idle: timedelta) -> int:
         """Make ours what other consumers have left lying for so long; they are pending then. How

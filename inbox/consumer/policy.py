@@ -28,6 +28,9 @@ class Inbox(Protocol):
     def check(self, handler: Handler[Any]) -> None:
         """Raises BadHandler if a handler cannot work with this inbox."""
 
+    async def purge(self) -> int:
+        """Forget what is older than the window, where nothing does so by itself. How much."""
+
     async def run(
         self, group: str, messages: Sequence[Message], handler: Handler[Any], claim: Held | None
     ) -> None:

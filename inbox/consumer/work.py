@@ -27,20 +27,22 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._ready: asyncio.Queue[Chain] = asyncio.Queue()
-        self._workers: list[asyncio.Task[None]] = []
+        self._ready: deque[Chain] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
         self.alone = asyncio.Lock()
         """Held while an event is handled that may have killed the last process that tried: one at a
         time, so that the next death tells which it was."""
 
     def start(self, chain: Chain) -> None:
-        self._ready.put_nowait(chain)
+        self._ready.append(chain)
         if len(self._workers) < self._size:
-            self._workers.append(asyncio.create_task(self._work()))
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
 
     async def _work(self) -> None:
-        while True:
-            chain = await self._ready.get()
+        while self._ready:
+            chain = self._ready.popleft()
             await chain.handle(chain)
 
     async def close(self) -> None:

@@ -416,3 +416,23 @@ def test_handlers_that_cannot_be_are_refused_when_they_are_registered(streams_of
 @pytest.fixture
 async def streams_of_nobody(streams):
     return consumer_of(streams)
+
+
+async def test_something_else_at_one_streams_key_stops_its_own_topic_only(streams):
+    """The others are read."""
+    seen = []
+    await streams.redis.set(streams.stream("k", "broken"), "not a stream")
+    await streams.add("k", 1)
+    consumer = consumer_of(streams)
+    consumer.on("changed", topic="broken")(fails)
+
+    @consumer.on("changed", topic="t")
+    async def handle(event: Event) -> None:
+        seen.append(event.seq)
+
+    running = asyncio.create_task(consumer.run())
+    await eventually(lambda: equal(seen, [1]))
+    await streams.add("k", 2)
+    await eventually(lambda: equal(seen, [1, 2]))
+    consumer.stop()
+    await asyncio.wait_for(running, 10)

@@ -5,7 +5,8 @@
 -- ARGV     the caller's token ('' does not ask for the lease), group, consumer, how many of each
 --          stream, then per stream '>' for new entries, or the id after which to read pending ones
 -- Returns  {'lost'} if the lane is another's, else {'ok', groups made anew, then per stream its
---          entries, and, if there are none, the last id that was delivered to the group}
+--          entries, and, if there are none, the last id that was delivered to the group; or, if
+--          it cannot be read, '!' and the reason: something else may lie at one stream's key}
 
 local token, group, consumer, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if token ~= '' and redis.call('GET', KEYS[1]) ~= token then
@@ -23,7 +24,7 @@ local function entries_of(key, id)
     made = made + 1
     found = redis.call(unpack(command))
   elseif found and found['err'] then
-    error(found)
+    return {}, '!' .. found['err']
   end
   return found and found[1] and found[1][2] or {}
 end
@@ -42,9 +43,9 @@ end
 
 local answer = {'ok', 0}
 for i = 2, #KEYS do
-  local entries = entries_of(KEYS[i], ARGV[3 + i])
+  local entries, problem = entries_of(KEYS[i], ARGV[3 + i])
   answer[#answer + 1] = entries
-  answer[#answer + 1] = #entries == 0 and delivered(KEYS[i]) or ''
+  answer[#answer + 1] = problem or #entries == 0 and delivered(KEYS[i]) or ''
 end
 answer[2] = made
 return answer
