@@ -1,5 +1,9 @@
 """One effect per event, command, request and call."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 import outbox as _outbox
 
 if getattr(_outbox, "__distribution__", None) != "oncebox":
@@ -7,3 +11,84 @@ if getattr(_outbox, "__distribution__", None) != "oncebox":
         f"the module 'outbox' at {_outbox.__file__} belongs to another package: uninstall that one "
         "(pip uninstall outbox), then this one anew (pip install --force-reinstall oncebox)"
     )
+
+from inbox.claims.claim import (
+    Applied,
+    Claim,
+    Claimed,
+    Done,
+    Lost,
+    Mismatch,
+    Record,
+    Running,
+    State,
+    new_token,
+)
+from inbox.claims.held import Held, current_claim
+from inbox.claims.key import store_key
+from inbox.claims.memory import MemoryStore
+from inbox.claims.store import ClaimStore, SyncClaimStore
+from inbox.errors import (
+    ClaimLost,
+    CorruptRecord,
+    InboxError,
+    InvalidDuration,
+    InvalidKey,
+    InvalidOutcome,
+    InvalidSource,
+    NewerRecord,
+    StoreUnavailable,
+)
+from inbox.schema import InboxTables, tables
+
+__all__ = [
+    "Applied",
+    "Claim",
+    "ClaimLost",
+    "ClaimStore",
+    "Claimed",
+    "CorruptRecord",
+    "Done",
+    "FileStore",
+    "Held",
+    "InboxError",
+    "InboxTables",
+    "InvalidDuration",
+    "InvalidKey",
+    "InvalidOutcome",
+    "InvalidSource",
+    "Lost",
+    "MemoryStore",
+    "Mismatch",
+    "NewerRecord",
+    "Record",
+    "RedisStore",
+    "Running",
+    "SqlAlchemyStore",
+    "State",
+    "StoreUnavailable",
+    "SyncClaimStore",
+    "current_claim",
+    "new_token",
+    "store_key",
+    "tables",
+]
+
+if _TYPE_CHECKING:
+    from inbox.claims.file import FileStore
+    from inbox.claims.redis import RedisStore
+    from inbox.claims.sql import SqlAlchemyStore
+
+_LATER = {
+    "FileStore": "inbox.claims.file",
+    "RedisStore": "inbox.claims.redis",
+    "SqlAlchemyStore": "inbox.claims.sql",
+}
+"""Names whose module needs a package that not everyone wants to wait for: imported when first asked
+for."""
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'inbox' has no attribute {name!r}")
+    return getattr(_import_module(_LATER[name]), name)

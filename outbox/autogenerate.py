@@ -37,6 +37,9 @@ sys.modules[__name__].__class__ = _PluginModule
 Place = tuple[str | None, str]
 """A table's schema (None: the connection's own) and name."""
 
+INBOX = ("inbox_claims",)
+"""The tables of `projector migrate` that the package `inbox` declares."""
+
 
 def setup(plugin: Plugin) -> None:
     from alembic.util import DispatchPriority
@@ -94,7 +97,8 @@ def _managed_places(context: AutogenContext, schemas: set[str | None]) -> set[Pl
             prefix = version.removesuffix("outbox_version")
             tables = Tables(MetaData(), lanes=1, schema=None, prefix=prefix)
             if {tables.log.name, tables.meta.name} <= names:
-                places |= {(schema, version), *((schema, table.name) for table in tables.all())}
+                ours = {table.name for table in tables.all()} | {f"{prefix}{it}" for it in INBOX}
+                places |= {(schema, version), *((schema, name) for name in ours)}
     return places
 
 

@@ -32,6 +32,8 @@ from projector.errors import MigrationError, TablesDiffer, TablesIncomplete
 T = TypeVar("T")
 
 HEAD = "head"
+LAST_OF_OUTBOX = "0003"
+"""The newest revision that made tables of the outbox. Those after it make what is missing."""
 LOCK = 0x6F6E6365626F78  # "oncebox"
 """The advisory lock that lets one migration at a time into a PostgreSQL database."""
 
@@ -139,7 +141,8 @@ def _adopt(connection: Connection, outbox: Outbox) -> bool:
     if found := differences(connection, outbox):
         raise TablesDiffer(found)
     connection.execute(outbox.statements.claim_meta, {"name": outbox.name, "lanes": outbox.lanes})
-    _alembic(connection, outbox, command.stamp, HEAD)
+    _alembic(connection, outbox, command.stamp, LAST_OF_OUTBOX)
+    _alembic(connection, outbox, command.upgrade, HEAD)
     return True
 
 

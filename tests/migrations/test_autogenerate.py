@@ -16,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect
 
+import inbox
 from outbox import Outbox
 from projector import migration
 
@@ -156,6 +157,14 @@ def test_a_foreign_alembic_does_not_drop_what_projector_migrate_made(engine: Eng
     events = Outbox(name="shop", prefix="my_")
     migration.upgrade(engine.url, events)
     assert diffs(engine, MetaData()) == []
+    assert diffs(engine, events.metadata) == []
+
+
+def test_the_inbox_tables_of_a_migration_are_yours_too(engine: Engine) -> None:
+    """What `projector migrate` made and `inbox.tables` declares is the same to Alembic."""
+    events = Outbox(name="shop", prefix="my_")
+    migration.upgrade(engine.url, events)
+    inbox.tables(events.metadata, prefix="my_")
     assert diffs(engine, events.metadata) == []
 
 

@@ -15,14 +15,15 @@ import pytest
 from sqlalchemy import Engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
+import inbox
 from outbox import Outbox
 from projector import migration
 from projector.errors import MigrationError, ProjectorError, TablesDiffer, TablesIncomplete
 from projector.migration import Adopted, Created, Upgraded, UpToDate
 
-HEAD = "0003"
+HEAD = "0004"
 OURS = ("", "_delayed", "_seq", "_meta", "_checkpoint", "_groups", "_rejected", "_paused")
-TABLES = {f"outbox{name}" for name in (*OURS, "_version")}
+TABLES = {f"outbox{name}" for name in (*OURS, "_version")} | {"inbox_claims"}
 Snapshot = Callable[..., list[tuple[object, ...]]]
 
 
@@ -87,6 +88,7 @@ def test_the_migration_makes_what_create_all_makes_on_postgresql(
     migrated = snapshot(postgres_engine, schema)
     migration.downgrade(postgres_engine.url, events, "base")
     assert snapshot(postgres_engine, schema) == []
+    inbox.tables(events.metadata, schema=schema, prefix=prefix)
     events.metadata.create_all(postgres_engine)
     assert migrated == snapshot(postgres_engine, schema)
     assert len(migrated) > 50
@@ -101,6 +103,7 @@ def test_the_migration_makes_what_create_all_makes_on_sqlite(
     migration.upgrade(sqlite_engine.url, events)
     migrated = snapshot(sqlite_engine)
     migration.downgrade(sqlite_engine.url, events, "base")
+    inbox.tables(events.metadata, prefix=prefix)
     events.metadata.create_all(sqlite_engine)
     assert migrated == snapshot(sqlite_engine)
     assert len(migrated) >= 7
@@ -178,6 +181,18 @@ def test_tables_of_create_all_are_adopted(engine: Engine, events: Outbox) -> Non
     assert meta(engine) == [("shop", 8)]
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM outbox")) == 1
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_inbox_has_its_tables_after_an_adoption(
+    engine: Engine, events: Outbox, there: bool
+) -> None:
+    """Those that create_all has made stay, and those that are missing come along."""
+    if there:
+        inbox.tables(events.metadata)
+    events.metadata.create_all(engine)
+    assert migration.upgrade(engine.url, events) == Adopted(HEAD)
+    assert tables(engine) == TABLES
 
 
 def test_an_existing_meta_row_stays_when_tables_are_adopted(engine: Engine, events: Outbox) -> None:
