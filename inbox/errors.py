@@ -11,7 +11,7 @@ class InboxError(Exception):
 
 
 class InvalidKey(InboxError, ValueError):
-    """A key, scope, tenant, token or fingerprint is not acceptable; nothing was written."""
+    """A key, scope, tenant, token, fingerprint or limit is not acceptable; nothing was written."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -125,6 +125,9 @@ class AlreadyCompleted(DuplicateExecutionError):
         super().__init__(key, "completed")
         self.response = response
         self.status_code = status_code
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was completed before: answer with the saved response"
 
 
 class IdempotencyConflictError(InboxError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import MetaData, func, select, text, update
+from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import scoped_session, sessionmaker
 
 import inbox
 from inbox import (
@@ -464,6 +467,21 @@ async def test_a_schema_and_a_prefix(asyncpg_desk: Desk) -> None:
     async with asyncpg_desk.open() as session:
         assert (await session.scalar(select(table.c.state))) == "COMPLETED"
     assert await asyncpg_desk.records() == []
+
+
+async def test_scoped_sessions(desk: Desk) -> None:
+    """The session of the moment is used."""
+    scoped: Any
+    if desk.is_async:
+        factory = async_sessionmaker(desk.engine)  # type: ignore[call-overload]
+        scoped = async_scoped_session(factory, scopefunc=asyncio.current_task)
+    else:
+        scoped = scoped_session(sessionmaker(desk.engine))  # type: ignore[call-overload]
+    await done(SqlAlchemyIdempotency(scoped).lock(*LOCK))
+    await done(SqlAlchemyIdempotency(scoped).store_response("k", {}, 200))
+    await done(scoped.commit())
+    await done(scoped.remove())
+    assert await desk.records() == [("COMPLETED",)]
 
 
 def test_what_is_no_session_is_refused() -> None:
