@@ -29,28 +29,45 @@ from inbox.claims.key import store_key
 from inbox.claims.memory import MemoryStore
 from inbox.claims.store import ClaimStore, SyncClaimStore
 from inbox.errors import (
+    AlreadyCompleted,
+    AlreadyLocked,
     ClaimLost,
+    CommitRefused,
     CorruptRecord,
+    DuplicateExecutionError,
+    IdempotencyConflictError,
     InboxError,
+    InProgressError,
     InvalidDuration,
     InvalidKey,
     InvalidOutcome,
     InvalidSource,
     NewerRecord,
+    NotLocked,
+    OutcomeNotVisible,
     StoreUnavailable,
 )
 from inbox.schema import InboxTables, tables
 
 __all__ = [
+    "AlreadyCompleted",
+    "AlreadyLocked",
     "Applied",
     "Claim",
     "ClaimLost",
     "ClaimStore",
     "Claimed",
+    "CommandState",
+    "CommitRefused",
     "CorruptRecord",
     "Done",
+    "DuplicateExecutionError",
     "FileStore",
     "Held",
+    "IdempotencyConflictError",
+    "IdempotencyRecord",
+    "IdempotencyStore",
+    "InProgressError",
     "InboxError",
     "InboxTables",
     "InvalidDuration",
@@ -61,14 +78,20 @@ __all__ = [
     "MemoryStore",
     "Mismatch",
     "NewerRecord",
+    "NotLocked",
+    "OutcomeNotVisible",
     "Record",
     "RedisStore",
     "Running",
+    "SqlAlchemyIdempotency",
     "SqlAlchemyStore",
     "State",
     "StoreUnavailable",
+    "StoredResponse",
     "SyncClaimStore",
+    "command_guard",
     "current_claim",
+    "hash_request",
     "new_token",
     "store_key",
     "tables",
@@ -78,11 +101,27 @@ if _TYPE_CHECKING:
     from inbox.claims.file import FileStore
     from inbox.claims.redis import RedisStore
     from inbox.claims.sql import SqlAlchemyStore
+    from inbox.commands import (
+        CommandState,
+        IdempotencyRecord,
+        IdempotencyStore,
+        SqlAlchemyIdempotency,
+        StoredResponse,
+        command_guard,
+        hash_request,
+    )
 
 _LATER = {
+    "CommandState": "inbox.commands",
     "FileStore": "inbox.claims.file",
+    "IdempotencyRecord": "inbox.commands",
+    "IdempotencyStore": "inbox.commands",
     "RedisStore": "inbox.claims.redis",
+    "SqlAlchemyIdempotency": "inbox.commands",
     "SqlAlchemyStore": "inbox.claims.sql",
+    "StoredResponse": "inbox.commands",
+    "command_guard": "inbox.commands",
+    "hash_request": "inbox.commands",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 
 class InboxError(Exception):
     """The base of every error of this package."""
@@ -71,3 +74,89 @@ class StoreUnavailable(InboxError):
         super().__init__(f"the {store} store did not answer: {problem}")
         self.store = store
         self.problem = problem
+
+
+class DuplicateExecutionError(InboxError):
+    """This call has been made before; the function did not run."""
+
+    def __init__(self, key: str, status: str) -> None:
+        super().__init__(f"the call {key!r} has been made before and is {status}")
+        self.key = key
+        self.status = status
+
+
+class InProgressError(DuplicateExecutionError):
+    """This call is being made elsewhere, and has no result yet; the function did not run again."""
+
+    def __init__(self, key: str, retry_after: timedelta) -> None:
+        super().__init__(key, "in_progress")
+        self.retry_after = retry_after
+        """No later than this the other one ends, or its lease unless it is renewed."""
+
+    def __str__(self) -> str:
+        seconds = self.retry_after.total_seconds()
+        return f"the call {self.key!r} is still running elsewhere: ask again within {seconds:.3g} s"
+
+
+class OutcomeNotVisible(InProgressError):
+    """Somebody else has run it, in a transaction that yours began too early to see."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, timedelta(0))
+
+    def __str__(self) -> str:
+        return (
+            f"the outcome of {self.key!r} was committed after your transaction began, whose "
+            "isolation hides it: roll back and ask again"
+        )
+
+
+class AlreadyLocked(InProgressError):
+    """The same object has locked this key before; nobody can wait for themselves."""
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was locked by this very object before: settle it first"
+
+
+class AlreadyCompleted(DuplicateExecutionError):
+    """It has been run: answer with `response` and `status_code`, which were saved with it."""
+
+    def __init__(self, key: str, response: Any, status_code: int | None) -> None:
+        super().__init__(key, "completed")
+        self.response = response
+        self.status_code = status_code
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was completed before: answer with the saved response"
+
+
+class IdempotencyConflictError(InboxError):
+    """The key was used before for another operation or another request."""
+
+    def __init__(self, key: str, problem: str = "another request") -> None:
+        super().__init__(
+            f"{key!r} was used before for {problem}: send a new key with a new request"
+        )
+        self.key = key
+        self.problem = problem
+
+
+class NotLocked(InboxError):
+    """There is no pending record to write the outcome to; nothing was written."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key!r} is not locked here: it was never locked, its lock was rolled back, or it "
+            "expired and somebody else has taken it over. Roll back, so that nothing is done twice"
+        )
+        self.key = key
+
+
+class CommitRefused(InboxError):
+    """A handler tried to commit the transaction of the guard around it; nothing was committed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the guard commits, so that the effect and its record are one: take the commit out of "
+            "the handler (savepoints are fine)"
+        )

@@ -21,9 +21,9 @@ from projector import migration
 from projector.errors import MigrationError, ProjectorError, TablesDiffer, TablesIncomplete
 from projector.migration import Adopted, Created, Upgraded, UpToDate
 
-HEAD = "0004"
+HEAD = "0005"
 OURS = ("", "_delayed", "_seq", "_meta", "_checkpoint", "_groups", "_rejected", "_paused")
-TABLES = {f"outbox{name}" for name in (*OURS, "_version")} | {"inbox_claims"}
+TABLES = {f"outbox{name}" for name in (*OURS, "_version")} | {"inbox_claims", "idempotency"}
 Snapshot = Callable[..., list[tuple[object, ...]]]
 
 
