@@ -3,6 +3,7 @@
 #   make test    the whole test suite, on SQLAlchemy 2.1 and 2.0
 #   make check   what CI runs: lint, types, import rules, tests
 #   make bench   the benchmarks, as ratios in one run
+#   make stress  SECONDS=60 of kills, freezes and failovers under load; SEED=7 repeats a run
 # PYTHON=python3.12 chooses the interpreter; else python3, or the newest one on the path.
 
 ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -13,7 +14,7 @@ RUN = .venv/bin/python -m
 # Two processes, each with servers of its own: most tests wait for a server, not for the processor.
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check lint bench clean test-current test-oldest
+.PHONY: demo test check lint bench stress clean test-current test-oldest
 
 demo: .venv/.ready
 	$(RUN) projector demo
@@ -35,10 +36,18 @@ lint: .venv/.ready
 	$(RUN) mypy
 	.venv/bin/lint-imports
 
+SECONDS ?= 60
+stress: .venv/.ready
+	PYTHONPATH=tests $(RUN) stress --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
 bench: .venv/.ready
 	$(RUN) pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(RUN) benchmarks.write
 	$(RUN) benchmarks.relay
+	$(RUN) benchmarks.latency
+	$(RUN) benchmarks.idle
+	$(RUN) benchmarks.horizon
+	$(RUN) benchmarks.backlog
 
 .venv/.ready: pyproject.toml
 	@$(call venv,.venv)

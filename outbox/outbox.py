@@ -26,6 +26,7 @@ from outbox.errors import (
 )
 from outbox.event import Event
 from outbox.keys import Key
+from outbox.notification import Notification, channel_of
 from outbox.pending import OnDuplicate, Pending, buffer_of, frame_of
 from outbox.tables import Tables
 from outbox.tracing import trace_headers
@@ -53,6 +54,7 @@ class Outbox:
     `schema`    the database schema of the tables (default: the connection's own)
     `prefix`    put before each table's name, "event_" gives "event_outbox" (default: none)
     `max_size`  the limit in bytes of an event's data and headers (default: 1 MiB)
+    `notify`    wake the projector at each commit; makes such commits queue (default: no)
     """
 
     def __init__(
@@ -64,15 +66,18 @@ class Outbox:
         schema: str | None = None,
         prefix: str = "",
         max_size: int = MAX_SIZE,
+        notify: bool = False,
     ) -> None:
         if isinstance(lanes, bool) or not isinstance(lanes, int) or not 1 <= lanes <= 32767:
             raise InvalidField("lanes", f"must be a number from 1 to 32767, not {lanes!r}")
         self.name = fields.name("name", name)
         self.lanes = lanes
         self.max_size = max_size
+        self.notifies = notify
+        self.channel = channel_of(self.name)
         self.metadata = MetaData() if metadata is None else metadata
         self.tables = Tables(self.metadata, lanes=lanes, schema=schema, prefix=prefix)
-        self.statements = statements.Statements(self.tables)
+        self.statements = statements.Statements(self.tables, self.channel)
         self.metadata.info.setdefault(METADATA_KEY, self)
         self._met: WeakKeyDictionary[Engine, set[str | None]] = WeakKeyDictionary()
         self._observers: list[Any] = []
@@ -162,7 +167,8 @@ class Outbox:
 
         Order is then yours: hold the key's lock before you execute it. A repeated seq is the
         database's error. `AUTO` works on PostgreSQL. The lane count is not compared with the
-        database's, since no connection is at hand; `validate` does it.
+        database's, since no connection is at hand; `validate` does it. It does not notify;
+        `notify()` does.
         """
         _check_on_duplicate(on_duplicate)
         if not 1 <= len(events) <= MAX_INSERT:
@@ -184,6 +190,12 @@ class Outbox:
             return statements.versioned(self.tables, arrays, skip=on_duplicate == "skip")
         plain = self.statements.plain if on_duplicate == "error" else self.statements.skipping
         return plain.values(values)
+
+    def notify(self) -> Notification:
+        """A statement that wakes the projector once the transaction commits: for those who write
+        with `insert` and want the hint. Any number in a transaction is one notification. Nothing
+        on SQLite; an error of PostgreSQL in a transaction that is to be prepared."""
+        return self.statements.notify
 
     def validate(self, connection: Connection) -> list[str]:
         """Every difference between this database and what the outbox needs; empty if none.

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.sql.dml import ReturningInsert
 from sqlalchemy.types import BigInteger, TypeEngine
 
+from outbox.notification import Notification
 from outbox.rows import Row
 from outbox.tables import Tables
 
@@ -31,7 +32,7 @@ KeyId = tuple[str, str]
 class Statements:
     """The statements of one outbox, made once, so that SQLAlchemy compiles them once."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, channel: str) -> None:
         log, seq = tables.log, tables.seq
         self._compiled: WeakKeyDictionary[Dialect, Any] = WeakKeyDictionary()
         # inline(): a single row would else get a RETURNING for its id, which nobody reads.
@@ -44,6 +45,7 @@ class Statements:
         """Never run: what is asked about when the session has to choose a database."""
         self.skipping = skipping(tables)
         self.versioned = versioned(tables)
+        self.notify = Notification(channel)
         self.read_meta = select(tables.meta.c.name, tables.meta.c.lanes)
         self.claim_meta = upsert(tables.meta).on_conflict_do_nothing()
         """The first writer of a database that has no count yet writes its own."""

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from outbox import keys
 from outbox.errors import DuplicateSeq, KeyUnknown, NoTransaction
+from outbox.notification import can_notify
 from outbox.pending import Pending
 from outbox.rows import Row, delayed_row, log_row
 from outbox.statements import versioned_arrays
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write(connection: Connection, items: Sequence[Pending]) -> None:
-    """One statement for the log, and one for what is delayed, per outbox.
+    """One statement for the log, one for what is delayed, and a NOTIFY if asked for, per outbox.
 
     Outboxes in the order of their tables' names, and keys sorted within them, so that writers who
     take `AUTO` numbers queue instead of deadlocking. After an error, roll back.
@@ -35,6 +36,13 @@ def write(connection: Connection, items: Sequence[Pending]) -> None:
         outbox.meet(connection)
         _write_log(connection, outbox, [i for i in batch if i.event.deliver_at is None])
         _write_delayed(connection, outbox, [i for i in batch if i.event.deliver_at is not None])
+        if outbox.notifies and can_notify(connection) and any(map(_relayable, batch)):
+            connection.exec_driver_sql(outbox.statements.notify.sql)
+
+
+def _relayable(item: Pending) -> bool:
+    """Written to the log: neither delayed nor left out."""
+    return item.event.deliver_at is None and not item.skipped
 
 
 def _check_transaction(connection: Connection) -> None:

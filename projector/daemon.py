@@ -17,15 +17,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type
 
 from outbox import Outbox
+from outbox.ending import end
 from projector import trouble
 from projector.checkpoint import Checkpoints
 from projector.cluster import AnyRedis
 from projector.errors import ProjectorError
+from projector.hint import Hint
 from projector.janitor import Janitor
 from projector.janitor.prune import Pruner
 from projector.lane import LaneState
 from projector.lease import Leases, fair_share
 from projector.origin import start
+from projector.pace import Pace
 from projector.paused import Paused
 from projector.position import Moment, StaleSnapshot
 from projector.rejected import Rejected
@@ -34,6 +37,7 @@ from projector.setback import WAIT, Doing, Setbacks
 from projector.settings import Settings, duration
 from projector.sink.outcome import Moved
 from projector.sink.redis import RedisSink
+from projector.source.batch import Ahead
 from projector.source.postgres import NotPrimary, PostgresSource, TimelineChanged
 from projector.source.sqlite import SqliteSource
 from projector.telemetry import Telemetry
@@ -82,7 +86,10 @@ class Projector:
         self._outbox = self._outbox_of(settings.lanes or LANES)
         self._paused = Paused(engine, self._outbox.tables)
         self.rejected = Rejected(engine, self._outbox.tables)
+        self._hint = Hint(engine, self._outbox.channel)
         self._relays: dict[int, Relay] = {}
+        self._asked: set[int] = set()
+        """Lanes whose lease may be ours."""
         self._working = Working()
         self._setbacks = Setbacks(self.telemetry)
         self._members = 1
@@ -97,6 +104,7 @@ class Projector:
     def stop(self) -> None:
         """Finish the batch, release the lanes, and return from run(). Safe in a signal handler."""
         self._stopping.set()
+        self._hint.give()
 
     async def run(self) -> None:
         """Relay until `stop()` is called. Whatever time heals is waited out."""
@@ -178,11 +186,11 @@ class Projector:
                     await self._share(source)
                     chores.append(asyncio.create_task(self._keep_sharing(source)))
                     chores.append(asyncio.create_task(self._keep_house(source)))
+                    if self.settings.notify and self._engine.dialect.name == "postgresql":
+                        chores.append(asyncio.create_task(self._hint.listen()))
                     await self._turns(source, chores)
                 finally:
-                    for chore in chores:
-                        chore.cancel()
-                    await asyncio.gather(*chores, return_exceptions=True)
+                    await end(*chores)
                     await self._working.finish()
                     await self._leave()
         except OUTAGE as problem:
@@ -193,8 +201,8 @@ class Projector:
                 raise
 
     async def _turns(self, source: AnySource, chores: Sequence[asyncio.Task[None]]) -> None:
-        busy, idle = duration(self.settings.poll_busy), duration(self.settings.poll_idle)
-        wait = busy
+        intervals = (self.settings.poll_busy, self.settings.poll_idle, self.settings.poll_linger)
+        pace = Pace(*(duration(interval).total_seconds() for interval in intervals))
         while not self._stopping.is_set():
             for chore in chores:
                 if chore.done():
@@ -202,8 +210,7 @@ class Projector:
             published = await self._turn(source)
             self.telemetry.recovered()
             self._turned = True
-            wait = busy if published else min(wait * 2, idle)
-            await self._pause(wait.total_seconds())
+            await self._hint.wait(pace.wait(published, time.monotonic()))
 
     async def _turn(self, source: AnySource) -> int:
         """One look for all lanes, then each lane that has something gets on, side by side."""
@@ -212,18 +219,16 @@ class Projector:
             for lane, relay in self._relays.items()
             if lane not in self._working and not self._setbacks.waiting("publish", lane)
         }
-        moment = await source.look()
+        between = {n: relay.state.main for n, relay in relays.items() if not relay.state.main.upto}
+        survey = await source.survey(between, self.settings.batch)
         self.telemetry.looked()
-        between = {
-            lane: relay.state.main
-            for lane, relay in relays.items()
-            if relay.state.main.upto is None and relay.state.main.base != moment
-        }
-        waiting = await source.waiting(moment, between) if between else set()
-        for lane in between.keys() - waiting:
+        moment, lanes = survey.moment, survey.lanes
+        for lane in between.keys() - lanes.keys():
             relays[lane].skip(moment, between[lane])
         behind = [r for r in relays.values() if r.state.main.base != moment or r.state.detached]
-        await self._working.begin({relay.lane: self._advance(relay, moment) for relay in behind})
+        await self._working.begin(
+            {relay.lane: self._advance(relay, moment, lanes.get(relay.lane)) for relay in behind}
+        )
         counts, failed = self._working.collect()
         for lane in counts:
             self._setbacks.over("publish", lane)
@@ -247,9 +252,9 @@ class Projector:
             return False
         return True
 
-    async def _advance(self, relay: Relay, moment: Moment) -> int:
+    async def _advance(self, relay: Relay, moment: Moment, ahead: Ahead | None) -> int:
         waiting = [topic for topic in relay.state.detached if relay.due(topic)]
-        count = await relay.advance(moment) if relay.state.main.base != moment else 0
+        count = await relay.advance(moment, ahead) if relay.state.main.base != moment else 0
         for topic in waiting:
             if topic in relay.state.detached:
                 count += await relay.follow(topic)
@@ -378,6 +383,7 @@ class Projector:
         return range(max(self._outbox.lanes, (stray or 0) + 1))
 
     async def _hold(self, lane: int, source: AnySource) -> None:
+        self._asked.add(lane)
         stored = await self._leases.hold(lane)
         if stored is None:
             if self._relays.pop(lane, None):
@@ -419,7 +425,7 @@ class Projector:
 
     async def _leave(self) -> None:
         """Give back what can be given back; the rest ends with its lease."""
-        held = list(self._relays)
+        held, self._asked = self._asked, set()  # also lanes whose relay was still loading
         self._relays.clear()
         self.telemetry.holds(())
         released = (self._leases.release(lane) for lane in held)
@@ -438,12 +444,18 @@ class Projector:
                 return
             raw: Any = (await connection.get_raw_connection()).driver_connection
             quoted = dialect.identifier_preparer.format_table(table)
-            yield await PostgresSource.connect(raw, quoted, largest)
+            source = await PostgresSource.connect(raw, quoted, largest)
+            try:
+                yield source
+            finally:
+                with suppress(*OUTAGE):
+                    await source.close()
 
     async def _pause(self, seconds: float) -> None:
         """A sleep that stop() ends."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
 
 async def _all(awaitables: Iterable[Awaitable[T]]) -> list[T]:

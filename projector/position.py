@@ -11,7 +11,9 @@ to `after`. A window is what `upto` sees and `base` does not, in id order:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from projector.errors import ProjectorError
 from projector.snapshot import FIRST_XID, NOTHING, Snapshot
@@ -50,6 +52,15 @@ class Moment:
 
     snapshot: Snapshot
     next_xid: int
+
+    def running(self) -> Iterator[int]:
+        """Every transaction that may have been running."""
+        return chain(self.snapshot.running, range(self.snapshot.xmax, self.next_xid))
+
+    def may_run(self, xid: int) -> bool:
+        """Whether it may have been running."""
+        beyond = self.snapshot.xmax <= xid < self.next_xid
+        return beyond or xid in self.snapshot.running
 
     def __str__(self) -> str:
         return f"{self.snapshot}/{self.next_xid}"

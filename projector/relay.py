@@ -18,7 +18,7 @@ from projector.lane import LaneState
 from projector.position import Moment, Position
 from projector.rejected import fault
 from projector.sink.outcome import Blocked, Moved, Outcome, Published
-from projector.source.batch import EVERY_TOPIC, Batch, Row, Topics
+from projector.source.batch import EVERY_TOPIC, Ahead, Batch, Row, Topics
 from projector.telemetry import Telemetry
 
 log = logging.getLogger("projector.relay")
@@ -127,8 +127,9 @@ class Relay:
         if self.state.main == asked and not self._turn.locked():
             self._state = self.state.moved(asked.opened(moment).closed())
 
-    async def advance(self, moment: Moment) -> int:
+    async def advance(self, moment: Moment, ahead: Ahead | None = None) -> int:
         """Publish what is committed up to `moment`, taken after load(). Returns how many events.
+        `ahead` is the first page, if it was read along with the moment.
 
         Stops after some pages, so that the lanes of a process take turns, and when the state turned
         out to be another one. Either way, call again.
@@ -141,7 +142,11 @@ class Relay:
                 if main.base == moment:
                     return 0
                 main = main.opened(moment)
-            return await self._publish(main, self._without_detached(), self.state.moved)
+            first = None
+            # Read for a lane that stands elsewhere by now, or goes on without a topic: of no use.
+            if ahead and ahead.start == main and not self.state.detached:
+                first = await self._sound_part(_capped(ahead.page, main, self._batch_bytes))
+            return await self._publish(main, self._without_detached(), self.state.moved, first)
 
     async def follow(self, topic: str) -> int:
         """Let a detached topic get on, up to where the lane stands. Returns how many events."""
@@ -158,8 +163,9 @@ class Relay:
                 if not main.base.snapshot.covers(position.base.snapshot):
                     return 0  # it was faster, and waits for the lane
                 position = position.opened(main.base)
-            self._followed[topic] = time.monotonic()
             count = await self._publish(position, Topics(only=topic), moved)
+            if not count:  # else it flows again, and need not wait to catch up
+                self._followed[topic] = time.monotonic()
             now = self.state.detached.get(topic)
             if now is not None and now.base == position.upto:
                 self._faster.add(topic)
@@ -183,10 +189,14 @@ class Relay:
                 await self._moved(outcome)
 
     async def _publish(
-        self, position: Position, topics: Topics, moved: Callable[[Position], LaneState]
+        self,
+        position: Position,
+        topics: Topics,
+        moved: Callable[[Position], LaneState],
+        first: Batch | None = None,
     ) -> int:
         count = 0
-        page = await self._read(position, topics)
+        page = first or await self._read(position, topics)
         for _ in range(self._pages - 1):
             if page.position.upto is None:
                 break

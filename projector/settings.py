@@ -48,6 +48,10 @@ class Settings:
     """How long to wait for new events while events flow."""
     poll_idle: Duration = 0.025
     """How long to wait at most when there are none: the latency of the first one after silence."""
+    poll_linger: Duration = 0.1
+    """How long after the last event `poll_busy` holds, before the waits grow up to `poll_idle`."""
+    notify: bool = False
+    """Listen on PostgreSQL for the notifications of `Outbox(notify=True)`, which end a wait."""
     checkpoint: Duration = 5
     """How often positions are written to the database."""
     retention: Duration = timedelta(hours=24)

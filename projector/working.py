@@ -12,6 +12,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from outbox.ending import end
+
 LONG = 0.25
 """Seconds that a turn waits for its lanes. One that takes longer is left to it."""
 GRACE = 2.0
@@ -49,8 +51,6 @@ class Working:
     async def finish(self) -> None:
         """Let them finish their batches."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks.values(), timeout=GRACE)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.wait(self._tasks.values(), timeout=GRACE)
+            await end(*self._tasks.values())
             self._tasks.clear()

@@ -76,6 +76,14 @@ def run(
     event_bytes: Annotated[
         int, typer.Option("--event-bytes", min=1, help="Larger events are set aside.")
     ] = EVENT_BYTES,
+    notify: Annotated[
+        bool,
+        typer.Option(
+            "--notify",
+            envvar="PROJECTOR_NOTIFY",
+            help="Let the commits of an Outbox(notify=True) end the wait between two polls.",
+        ),
+    ] = False,
     once: Annotated[
         bool, typer.Option("--once", help="Publish what is committed now, then exit.")
     ] = False,
@@ -100,6 +108,7 @@ def run(
         keep_at_most=keep_at_most,
         event_bytes=event_bytes,
         topology=load(config).topics if config else {},
+        notify=notify,
     )
     asyncio.run(_run(database_url, redis_url, settings, once, http))
 

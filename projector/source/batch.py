@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from projector.position import Position
+from projector.position import Moment, Position
 
 
 class Topics(NamedTuple):
@@ -47,3 +48,21 @@ class Batch:
     rows: list[Row]
     position: Position
     """Where the lane stands once these rows are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The first page of a window, read together with the window's end."""
+
+    start: Position
+    """The window it belongs to, as it was opened. It is of no use for any other."""
+    page: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A moment, and which lanes have something to publish up to it."""
+
+    moment: Moment
+    lanes: Mapping[int, Ahead | None]
+    """Those that have, or may have; with their first page, if it was read along."""

@@ -9,19 +9,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from projector.errors import ProjectorError
 from projector.position import Moment, Origin, Position
 from projector.snapshot import Snapshot
 from projector.source import sql
-from projector.source.batch import EVENT_BYTES, EVERY_TOPIC, Batch, Row, Topics
+from projector.source.batch import EVENT_BYTES, EVERY_TOPIC, Batch, Row, Survey, Topics
+from projector.source.survey import first_pages
 
 MAX_SPAN = 100_000
 """Ids that one statement looks at, at most. A lane's share of them may be small."""
 
-FLUSH_AFTER = 0.010
-"""Seconds to wait for somebody else's flush before forcing one."""
+AHEAD, AHEAD_SPAN, AHEAD_BYTES = 64, 1_000, 16 * 1024
+"""Rows that a survey reads per lane at most, the ids it looks at for them, and the bytes of data of
+a row: a survey reads for all lanes at once, and must not fill the memory."""
+MANY = 1_000
+"""Open transactions that a survey asks about at most. With more, each lane looks for itself."""
+WINDOW = 5
+"""Columns of a window's end."""
+
+FLUSH_AFTER = 0.002
+"""Seconds to wait for somebody else's flush before forcing one: the latency of all events while a
+large transaction is being written."""
+CLOSE_WITHIN = 1.0
+"""Seconds for a server that may be gone."""
 
 
 class InTransaction(ProjectorError):
@@ -66,7 +79,8 @@ class PostgresSource:
         self._flush = sql.FLUSH if version >= 170000 else sql.OLD_FLUSH
         self._late = sql.LATE.format(log=log, largest=largest)
         self._fresh = sql.FRESH.format(log=log, largest=largest)
-        self._waiting = sql.WAITING.format(log=log)
+        small = min(largest, AHEAD_BYTES)
+        self._survey = sql.SURVEY.format(log=log, largest=small)
 
     @classmethod
     async def connect(cls, connection: Any, log: str, largest: int = EVENT_BYTES) -> PostgresSource:
@@ -74,7 +88,15 @@ class PostgresSource:
         with more than `largest` bytes of data are handed over without it."""
         origin = await identify(connection)
         version = int(await connection.fetchval("show server_version_num"))
+        # Behind a pooler, the driver knows another process id, and the setting might be left on a
+        # connection that others get next.
+        if await connection.fetchval("select pg_backend_pid()") == connection.get_server_pid():
+            await connection.execute(sql.PLAN_ONCE)
         return cls(connection, log, origin, version, largest)
+
+    async def close(self) -> None:
+        """Leave the connection as it was."""
+        await self._connection.execute(sql.PLAN_AS_BEFORE, timeout=CLOSE_WITHIN)
 
     async def look(self) -> Moment:
         """The newest moment that is safe to publish up to: durable, on the known timeline.
@@ -84,20 +106,34 @@ class PostgresSource:
         if self._connection.is_in_transaction():
             raise InTransaction
         async with self._turn:
-            row = await _fetch(self._connection, sql.WINDOW)
-            snapshot, next_xid, lsn, timeline, durable = row[0]
-            self._check(timeline)
-            if not durable:
-                await self._await_flush(lsn)
-        return Moment(Snapshot.parse(snapshot), next_xid)
+            return await self._moment((await _fetch(self._connection, sql.WINDOW))[0])
 
-    async def waiting(self, moment: Moment, positions: Mapping[int, Position]) -> set[int]:
-        """Lanes between windows that have, or may have, something to publish up to `moment`."""
-        late = {lane for lane, at in positions.items() if late_xids(at.opened(moment))}
-        lanes, heads = list(positions), [at.head for at in positions.values()]
+    async def survey(self, positions: Mapping[int, Position], limit: int) -> Survey:
+        """A look that reads along: for lanes between windows, the first rows up to the moment.
+
+        In the same statement, since most windows hold a row or two, and asking for them again, lane
+        by lane, takes longer than everything else together.
+        """
+        bases = {position.base for position in positions.values()}
+        # Cut before they are made one: fewer than there are would be late rows unread.
+        running = list(islice(chain.from_iterable(base.running() for base in bases), MANY + 1))
+        if len(running) > MANY:
+            return Survey(await self.look(), dict.fromkeys(positions))
+        if self._connection.is_in_transaction():
+            raise InTransaction
+        heads = [position.head for position in positions.values()]
+        limit, xids = min(limit, AHEAD), list(map(str, set(running)))
+        statement = (self._survey, list(positions), heads, limit, AHEAD_SPAN, xids)
         async with self._turn:
-            rows = await _fetch(self._connection, self._waiting, lanes, heads)
-        return late | {row[0] for row in rows}
+            found = await _fetch(self._connection, *statement)
+            if not found[0]["durable"] and found[0]["id"] is None:
+                # Somebody is committing just now. What they wrote is there once it is flushed.
+                await self._await_flush(found[0]["lsn"])
+                found = await _fetch(self._connection, *statement)
+            moment = await self._moment(found[0][:WINDOW])
+        rows = [tuple(row)[WINDOW:] for row in found if row["id"] is not None]
+        opened = {lane: position.opened(moment) for lane, position in positions.items()}
+        return Survey(moment, first_pages(rows, opened, limit))
 
     async def read(
         self, lane: int, position: Position, limit: int, topics: Topics = EVERY_TOPIC
@@ -145,6 +181,13 @@ class PostgresSource:
         self._check(rows[0][0])
         return rows
 
+    async def _moment(self, window: Sequence[Any]) -> Moment:
+        snapshot, next_xid, lsn, timeline, durable = window
+        self._check(timeline)
+        if not durable:
+            await self._await_flush(lsn)
+        return Moment(Snapshot.parse(snapshot), next_xid)
+
     def _check(self, timeline: str) -> None:
         if timeline != self.origin.timeline:
             raise TimelineChanged(self.origin, timeline)
@@ -163,9 +206,8 @@ class PostgresSource:
 def late_xids(position: Position) -> Sequence[int]:
     """Transactions that ran when the base was taken and are over at the window's end."""
     assert position.upto is not None
-    base, upto = position.base, position.upto.snapshot
-    candidates = (*base.snapshot.running, *range(base.snapshot.xmax, base.next_xid))
-    return [xid for xid in candidates if upto.sees(xid)]
+    upto = position.upto.snapshot
+    return [xid for xid in position.base.running() if upto.sees(xid)]
 
 
 async def identify(connection: Any) -> Origin:

@@ -11,16 +11,31 @@ _TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 """The one that is written to now. It raises on a standby, and unlike the last checkpoint's timeline
 it does not lag behind a promotion."""
 
+_WRITTEN = """
+select lsn - case (lsn - '0/0') % current_setting('wal_block_size')::int when 24 then 24 else 0 end
+       as lsn
+  from (select pg_current_wal_insert_lsn() as lsn) inserted
+"""
+"""The end of what is in the WAL. Where a record ends with its page, the next one will begin behind
+the next page's header of 24 bytes, which nobody flushes before there is one: waiting for it would
+take until somebody else writes."""
+
 WINDOW = f"""
 select s::text,
        m + age((m % 4294967296)::text::xid),
-       pg_current_wal_insert_lsn()::text,
-       {_TIMELINE},
-       pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()
+       written.lsn::text,
+       {_TIMELINE} as timeline,
+       pg_current_wal_flush_lsn() >= written.lsn as durable
   from (select s, pg_snapshot_xmax(s)::text::bigint as m from pg_current_snapshot() s) x
+ cross join ({_WRITTEN}) written
 """
 """The end of a new window, for all lanes. Alone in its transaction: age() is computed once per
 transaction, so that inside an open one the upper bound of assigned xids would be too low."""
+
+PLAN_ONCE = "set plan_cache_mode = force_generic_plan"
+PLAN_AS_BEFORE = "reset plan_cache_mode"
+"""Left to itself, PostgreSQL plans a survey anew each time, which takes longer than running it; and
+the best plan does not depend on the arguments."""
 
 IDENTITY = f"""
 select system_identifier::text, {_TIMELINE} from pg_control_system()
@@ -35,13 +50,6 @@ OLD_FLUSH = """
 select set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, '', '')
 """
 """The same before 17: a tiny transaction, whose commit is made to flush."""
-
-WAITING = """
-select lanes.lane
-  from unnest($1::int[], $2::bigint[]) as lanes(lane, head)
- where exists (select from {log} o where o.lane = lanes.lane and o.id > lanes.head)
-"""
-"""Which lanes may have fresh rows: one cheap query for all lanes of a process."""
 
 _COLUMNS = ", ".join(
     {
@@ -104,3 +112,43 @@ LATE = _PAGE.format(
      order by l.id limit $3""",
 )
 """Rows at or below the head ($8) whose transactions were running when the base was taken."""
+
+# Not min(id) and max(id): of a correlated query, stale statistics make them read all rows.
+_STRETCH = """
+ cross join lateral (
+    select o.id from {{log}} o where {which} order by o.id limit 1) first
+ cross join lateral (
+    select o.id from {{log}} o where {which} order by o.id desc limit 1) last
+ cross join lateral (
+    select {late}, {of}, o.lane, o.xid::text::bigint, last.id >= first.id + $4, {columns}
+      from {{log}} o
+     where {which} and o.id >= first.id and o.id < first.id + $4
+     order by o.id limit $3) r"""
+
+_FRESH_AHEAD = _STRETCH.format(
+    late="false",
+    of="lanes.lane::bigint",
+    which="o.lane = lanes.lane and o.id > lanes.head",
+    columns=_COLUMNS,
+)
+_LATE_AHEAD = _STRETCH.format(
+    late="true",
+    of="running.xid::text::bigint",
+    # The cast keeps the planner from also collecting all rows of the lanes, by their index.
+    which="o.xid = running.xid and o.lane::int = any($1::int[])",
+    columns=_COLUMNS,
+)
+
+SURVEY = f"""
+select w.*, r.*
+  from ({WINDOW}) w
+  left join (
+    select r.* from unnest($1::int[], $2::bigint[]) as lanes(lane, head) {_FRESH_AHEAD}
+     union all
+    select r.* from unnest($5::text[]::xid8[]) as running(xid) {_LATE_AHEAD}
+  ) r(late, of, lane, xid, more, {", ".join(Row._fields)}) on true
+ order by r.id
+"""
+"""A window and the first rows of all lanes in it, in one statement and so in one snapshot: a row is
+visible here exactly if it is visible in the window's end. Each lane, and each transaction that was
+running, has a stretch of its own; `of` says whose, `more` that it goes on."""

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from projector.position import Moment, Origin, Position
 from projector.snapshot import FIRST_XID, Snapshot
-from projector.source.batch import EVENT_BYTES, EVERY_TOPIC, Batch, Row, Topics
+from projector.source.batch import EVENT_BYTES, EVERY_TOPIC, Batch, Row, Survey, Topics
 
 ORIGIN = Origin("sqlite", "0")
 
@@ -39,10 +39,15 @@ class SqliteSource:
         xmax = FIRST_XID + last[0][0] + 1
         return Moment(Snapshot(xmax, xmax), xmax)
 
-    async def waiting(self, _: Moment, positions: Mapping[int, Position]) -> set[int]:
+    async def survey(self, positions: Mapping[int, Position], _: int) -> Survey:
+        """A look, and which lanes between windows have something to publish."""
+        moment = await self.look()
+        if all(position.base == moment for position in positions.values()):
+            return Survey(moment, {})
         lowest = min(position.head for position in positions.values())
         lanes = select(self._log.c.lane).where(self._log.c.id > lowest).distinct()
-        return {row[0] for row in await self._fetch(lanes)} & positions.keys()
+        found = {row[0] for row in await self._fetch(lanes)}
+        return Survey(moment, dict.fromkeys(found & positions.keys()))
 
     async def read(
         self, lane: int, position: Position, limit: int, topics: Topics = EVERY_TOPIC

@@ -21,7 +21,8 @@ from projector import keys
 from projector.embedded import Valkey, valkey_cluster
 from projector.embedded.cluster import SLOTS, Cluster
 from support.daemons import eventually, projector, same
-from support.lanes import Pipeline, Writers
+from support.lanes import Pipeline
+from support.writers import Writers
 
 LANES = 8
 SETTINGS = {

@@ -6,36 +6,13 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable
-from functools import partial
 
 from projector import keys
+from projector.connect import engine_of, redis_of
+from projector.daemon import Projector
+from projector.settings import Settings
 from support.daemons import eventually, projector, same
-from support.lanes import Pipeline, Writers, pipeline
-
-
-async def test_a_projector_that_is_killed_all_the_time(database, redis_url):
-    """SIGKILL at random moments, another batch size each time: every event once, in order."""
-    chance = random.Random(7)
-    async with pipeline(database, redis_url, lanes=2) as pipe:
-        writers = Writers(pipe, seed=7)
-        await writers.prepare()
-        stop = asyncio.Event()
-        writing = asyncio.create_task(writers.run(8, stop))
-        for _ in range(5):
-            batch = str(chance.choice([1, 10, 1000]))
-            with projector(pipe, redis_url, "--batch", batch, "--lease", "0.3") as process:
-                await eventually(partial(moved, pipe, await pipe.seqs()))
-                await asyncio.sleep(chance.random() * 0.2)
-                process.kill()
-        stop.set()
-        await writing
-        committed = await writers.committed()
-        with projector(pipe, redis_url, "--lease", "0.3"):
-            await eventually(lambda: same(pipe, committed))
-
-
-async def moved(pipe: Pipeline, before: dict[str, list[int]]) -> bool:
-    return await pipe.seqs() != before
+from support.lanes import Pipeline, pipeline
 
 
 async def test_sigterm_ends_it_at_once_and_frees_the_lanes(database, redis_url):
@@ -46,6 +23,28 @@ async def test_sigterm_ends_it_at_once_and_frees_the_lanes(database, redis_url):
             process.terminate()
             assert process.wait(5) == 0
         assert not await held(pipe, 0)
+
+
+async def test_it_can_be_stopped_at_any_moment(database, redis_url):
+    """While it takes lanes, loads, renews or writes checkpoints: it ends, and holds nothing."""
+    chance = random.Random(3)
+    async with pipeline(database, redis_url, lanes=4) as pipe:
+        engine, redis = engine_of(database), redis_of(redis_url)
+        for _ in range(40):
+            settings = Settings(name=pipe.name, lanes=4, lease=0.03, checkpoint=0.01)
+            made = Projector(engine, redis, settings)
+            running = asyncio.create_task(made.run())
+            await asyncio.sleep(chance.random() * 0.08)
+            made.stop()
+            await asyncio.wait_for(running, 10)
+        made = Projector(engine, redis, Settings(name=pipe.name, lanes=4, lease=60))
+        running = asyncio.create_task(made.run())
+        await eventually(lambda: held(pipe, 0))  # and the other lanes are being taken
+        made.stop()
+        await asyncio.wait_for(running, 10)
+        assert not any([await held(pipe, lane) for lane in range(4)])
+        await redis.aclose()
+        await engine.dispose()
 
 
 async def held(pipe: Pipeline, lane: int) -> bool:

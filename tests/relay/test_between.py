@@ -96,7 +96,7 @@ async def test_a_crash_while_a_deleted_stream_is_detached_leaves_no_hole(quiet_d
 
 
 async def test_a_lane_that_went_back_is_not_skipped(own_pipe):
-    """`waiting` was asked of a state that a save, running meanwhile, found to be gone."""
+    """The survey was made for a state that a save, running meanwhile, found to be gone."""
     pipe = own_pipe
     relay, writer = await pipe.loaded(), await pipe.connect()
     slow = await pipe.begin()
@@ -112,10 +112,11 @@ async def test_a_lane_that_went_back_is_not_skipped(own_pipe):
     await (await pipe.begin()).execute("commit")
 
     # As Projector._turn and Janitor.checkpoint interleave:
-    moment, asked = await pipe.source.look(), relay.state.main
-    assert not await pipe.source.waiting(moment, {0: asked})
+    asked = relay.state.main
+    survey = await pipe.source.survey({0: asked}, 1_000)
+    assert not survey.lanes
     await relay.save()
-    relay.skip(moment, asked)
+    relay.skip(survey.moment, asked)
     await pipe.settle(relay)
     await pipe.write(writer, "k", 2)
     await pipe.settle(relay)

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from redis.exceptions import OutOfMemoryError, RedisError
 
-from support.lanes import Pipeline, Writers, pipeline
+from support.lanes import Pipeline, pipeline
 from support.proxy import proxy
 from support.waiting import until
+from support.writers import Writers
 
 DURABLE = pytest.mark.parametrize(
     "own_valkey", [{"appendonly": "yes", "appendfsync": "everysec"}], indirect=True, ids=["aof"]

@@ -39,9 +39,14 @@ async def test_statistics_of_an_empty_table_scan_no_full_one(pipe, cache_mode):
     page = "1000, null, '{}', 2000"
     fresh = await plan(pipe, pipe.source._fresh, f"0, 50000, {page}, '{snapshot}'")
     late = await plan(pipe, pipe.source._late, f"0, 0, {page}, '{{700,701,702}}', 50000")
-    for text, index in ((fresh, "outbox_pkey"), (late, "outbox_xid_idx")):
+    survey = await plan(pipe, pipe.source._survey, "'{0,1}', '{50000,0}', 64, 1000, '{700,701}'")
+    for text, index in (
+        *((fresh, "outbox_pkey"), (late, "outbox_xid_idx")),
+        *((survey, "outbox_pkey"), (survey, "outbox_xid_idx")),
+    ):
         assert index in text, text
         assert "Seq Scan" not in text, text
+        assert "Bitmap" not in survey, text  # it would collect a backlog to find its first row
 
 
 async def test_a_page_costs_the_same_wherever_it_lies(pipe):
@@ -50,9 +55,12 @@ async def test_a_page_costs_the_same_wherever_it_lies(pipe):
     snapshot = (await pipe.source.look()).snapshot
     connection = pipe.source._connection
     await connection.execute(f"prepare page as {pipe.source._fresh}")
+    await connection.execute(f"prepare survey as {pipe.source._survey}")
     for after in (0, 50_000, 90_000):
-        arguments = f"0, {after}, 1000, null, '{{}}', 2000, '{snapshot}'"
-        explain = f"explain (analyze, buffers, format json) execute page({arguments})"
-        report = json.loads(await connection.fetchval(explain))[0]["Plan"]
-        touched = report["Shared Hit Blocks"] + report["Shared Read Blocks"]
-        assert touched < 500, f"{touched} blocks for a thousand rows"
+        page = f"page(0, {after}, 1000, null, '{{}}', 2000, '{snapshot}')"
+        survey = f"survey('{{0}}', '{{{after}}}', 64, 1000, '{{}}')"
+        for statement in (page, survey):
+            explain = f"explain (analyze, buffers, format json) execute {statement}"
+            report = json.loads(await connection.fetchval(explain))[0]["Plan"]
+            touched = report["Shared Hit Blocks"] + report["Shared Read Blocks"]
+            assert touched < 500, f"{touched} blocks for a thousand rows"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import IO
 
 from redis.exceptions import RedisError
 
@@ -17,14 +18,16 @@ from support.lanes import Pipeline
 
 
 @contextmanager
-def projector(pipe: Pipeline, redis_url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def projector(
+    pipe: Pipeline, redis_url: str, *options: str, stderr: IO[bytes] | int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
     """A real process; killed at the end if it still runs."""
     database = pipe.database.render_as_string(hide_password=False)
     urls = {"PROJECTOR_DATABASE_URL": database, "PROJECTOR_REDIS_URL": redis_url}
     process = subprocess.Popen(
         [sys.executable, "-m", "projector", "run", "--name", pipe.name, *options],
         env={**os.environ, **urls, "PROJECTOR_LANES": str(pipe.outbox.lanes)},
-        stderr=subprocess.PIPE,
+        stderr=stderr,
     )
     try:
         yield process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -80,10 +79,13 @@ class Pipeline:
         self._opened: list[Any] = []
 
     async def start(self) -> None:
+        await asyncio.to_thread(self._create)  # the way there may lead through a proxy of ours
+        await self.reconnect()
+
+    def _create(self) -> None:
         sync = create_engine(self.database.set(drivername="postgresql+psycopg"))
         self.outbox.metadata.create_all(sync)
         sync.dispose()
-        await self.reconnect()
 
     async def reconnect(self, kind: type[PostgresSource] = PostgresSource) -> None:
         """A new source, as after an outage. Relays made before keep the old one."""
@@ -117,8 +119,13 @@ class Pipeline:
         await connection.execute(INSERT, lane, topic, key, seq)
 
     async def turn(self, relay: Relay) -> int:
-        """One look and one advance, as the daemon does it."""
-        return await relay.advance(await self.source.look())
+        """One survey and one advance, as the daemon does it."""
+        at = relay.state.main
+        between = {} if at.upto else {relay.lane: at}
+        survey = await self.source.survey(between, relay._batch)
+        if between and relay.lane not in survey.lanes:
+            relay.skip(survey.moment, at)
+        return await relay.advance(survey.moment, survey.lanes.get(relay.lane))
 
     async def seqs(self, topic: str = "t") -> dict[str, list[int]]:
         """What the streams hold: per key, the numbers in order."""
@@ -151,62 +158,3 @@ async def pipeline(database: str, redis_url: str, lanes: int = 1) -> AsyncIterat
         yield made
     finally:
         await made.close()
-
-
-class Writers:
-    """Concurrent transactions on few keys, as unfriendly as they come, from one seed.
-
-    Each locks its keys' counters and writes the next numbers, so that a key's numbers are its
-    commit order. Half take their xid early; some roll back; some take long; some write a lot.
-    """
-
-    def __init__(self, pipe: Pipeline, seed: int, keys_: int = 6) -> None:
-        self.pipe = pipe
-        self.seed = seed
-        self.keys = [f"key-{number}" for number in range(keys_)]
-
-    async def prepare(self) -> None:
-        connection = await self.pipe.connect()
-        await connection.execute("create table counters (key text primary key, n bigint not null)")
-        await connection.executemany(
-            "insert into counters values ($1, 0)", [(k,) for k in self.keys]
-        )
-        await connection.close()
-
-    async def run(self, count: int, stop: asyncio.Event) -> None:
-        await asyncio.gather(
-            *(self._write(random.Random(f"{self.seed}-{n}"), stop) for n in range(count))
-        )
-
-    async def _write(self, chance: random.Random, stop: asyncio.Event) -> None:
-        connection = await self.pipe.connect()
-        while not stop.is_set():
-            transaction = connection.transaction()
-            await transaction.start()
-            if chance.random() < 0.5:
-                await connection.execute("select pg_current_xact_id()")
-                await asyncio.sleep(chance.random() * 0.02)
-            for key in sorted(chance.sample(self.keys, chance.randint(1, 2))):
-                await self._change(connection, key, 300 if chance.random() < 0.02 else 1)
-            if chance.random() < 0.02:
-                await asyncio.sleep(chance.random())
-            if chance.random() < 0.1:
-                await transaction.rollback()
-            else:
-                await transaction.commit()
-        await connection.close()
-
-    async def _change(self, connection: Any, key: str, rows: int) -> None:
-        last = await connection.fetchval(
-            "update counters set n = n + $2 where key = $1 returning n", key, rows
-        )
-        lane = lane_of(key, self.pipe.outbox.lanes)
-        await connection.executemany(
-            INSERT, [(lane, "t", key, n) for n in range(last - rows + 1, last + 1)]
-        )
-
-    async def committed(self) -> dict[str, list[int]]:
-        connection = await self.pipe.connect()
-        rows = await connection.fetch("select key, n from counters where n > 0")
-        await connection.close()
-        return {row["key"]: list(range(1, row["n"] + 1)) for row in rows}
