@@ -29,31 +29,44 @@ from inbox.claims.key import store_key
 from inbox.claims.memory import MemoryStore
 from inbox.claims.store import ClaimStore, SyncClaimStore
 from inbox.errors import (
+    ArgumentNotEncodable,
     ClaimLost,
     CorruptRecord,
+    DuplicateExecutionError,
     InboxError,
+    InProgressError,
     InvalidDuration,
+    InvalidGuard,
     InvalidKey,
     InvalidOutcome,
     InvalidSource,
     NewerRecord,
+    ReplayedFailure,
+    ResultNotStored,
+    ResultUnavailable,
     StoreUnavailable,
 )
 from inbox.schema import InboxTables, tables
 
 __all__ = [
     "Applied",
+    "ArgumentNotEncodable",
+    "CallRecord",
     "Claim",
     "ClaimLost",
     "ClaimStore",
     "Claimed",
     "CorruptRecord",
     "Done",
+    "DuplicateExecutionError",
+    "Failure",
     "FileStore",
     "Held",
+    "InProgressError",
     "InboxError",
     "InboxTables",
     "InvalidDuration",
+    "InvalidGuard",
     "InvalidKey",
     "InvalidOutcome",
     "InvalidSource",
@@ -63,12 +76,16 @@ __all__ = [
     "NewerRecord",
     "Record",
     "RedisStore",
+    "ReplayedFailure",
+    "ResultNotStored",
+    "ResultUnavailable",
     "Running",
     "SqlAlchemyStore",
     "State",
     "StoreUnavailable",
     "SyncClaimStore",
     "current_claim",
+    "idempotent",
     "new_token",
     "store_key",
     "tables",
@@ -78,11 +95,16 @@ if _TYPE_CHECKING:
     from inbox.claims.file import FileStore
     from inbox.claims.redis import RedisStore
     from inbox.claims.sql import SqlAlchemyStore
+    from inbox.guard.decorator import idempotent
+    from inbox.guard.outcome import CallRecord, Failure
 
 _LATER = {
+    "CallRecord": "inbox.guard.outcome",
+    "Failure": "inbox.guard.outcome",
     "FileStore": "inbox.claims.file",
     "RedisStore": "inbox.claims.redis",
     "SqlAlchemyStore": "inbox.claims.sql",
+    "idempotent": "inbox.guard.decorator",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""

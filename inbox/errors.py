@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 
 class InboxError(Exception):
     """The base of every error of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By what it holds, not by calling it again: a pool of processes must get it back whole.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[InboxError], args: tuple[Any, ...], data: dict[str, Any]) -> InboxError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(data)
+    return error
+
+
+class ArgumentNotEncodable(InboxError, TypeError):
+    """A call cannot be told from others by this argument; the function did not run."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            f"{path}: {problem}. Say what makes two calls the same: "
+            "@idempotent(key=lambda ...: f'...')"
+        )
+        self.path = path
+        self.problem = problem
 
 
 class InvalidKey(InboxError, ValueError):
@@ -27,6 +52,10 @@ class InvalidDuration(InboxError, ValueError):
 
 class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
+
+
+class InvalidGuard(InboxError, TypeError):
+    """What was given to `@idempotent` cannot be guarded, or not like this."""
 
 
 class InvalidSource(InboxError, TypeError):
@@ -71,3 +100,59 @@ class StoreUnavailable(InboxError):
         super().__init__(f"the {store} store did not answer: {problem}")
         self.store = store
         self.problem = problem
+
+
+class DuplicateExecutionError(InboxError):
+    """This call has been made before; the function did not run."""
+
+    def __init__(self, key: str, status: str) -> None:
+        super().__init__(f"the call {key!r} has been made before and is {status}")
+        self.key = key
+        self.status = status
+
+
+class InProgressError(DuplicateExecutionError):
+    """This call is being made elsewhere, and has no result yet; the function did not run again."""
+
+    def __init__(self, key: str, retry_after: timedelta) -> None:
+        super().__init__(key, "in_progress")
+        self.retry_after = retry_after
+        """No later than this the other one ends, or its lease unless it is renewed."""
+
+    def __str__(self) -> str:
+        seconds = self.retry_after.total_seconds()
+        return f"the call {self.key!r} is still running elsewhere: ask again within {seconds:.3g} s"
+
+
+class ResultUnavailable(InboxError):
+    """The call was made and went well, but what it returned cannot be given again."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(
+            f"the call {key!r} was completed, and is not made again, but {problem}. Return what "
+            "JSON can carry and the return annotation can read back"
+        )
+        self.key = key
+        self.problem = problem
+
+
+class ReplayedFailure(InboxError):
+    """The call was made and failed, and failures are kept (on_failure="lock").
+
+    type       the qualified name of the exception's class, without "builtins."
+    message    its text
+    arguments  its args, as JSON gives them back
+    """
+
+    def __init__(self, key: str, type: str, message: str, arguments: tuple[object, ...]) -> None:
+        super().__init__(
+            f"the call {key!r} failed when it was made, and is not made again: {type}: {message}"
+        )
+        self.key = key
+        self.type = type
+        self.message = message
+        self.arguments = arguments
+
+
+class ResultNotStored(UserWarning):
+    """A call went well, but its result cannot be stored: a replay will raise ResultUnavailable."""
