@@ -31,6 +31,7 @@ from inbox.claims.store import ClaimStore, SyncClaimStore
 from inbox.errors import (
     AlreadyCompleted,
     AlreadyLocked,
+    ArgumentNotEncodable,
     ClaimLost,
     CommitRefused,
     CorruptRecord,
@@ -39,12 +40,16 @@ from inbox.errors import (
     InboxError,
     InProgressError,
     InvalidDuration,
+    InvalidGuard,
     InvalidKey,
     InvalidOutcome,
     InvalidSource,
     NewerRecord,
     NotLocked,
     OutcomeNotVisible,
+    ReplayedFailure,
+    ResultNotStored,
+    ResultUnavailable,
     StoreUnavailable,
 )
 from inbox.schema import InboxTables, tables
@@ -53,6 +58,8 @@ __all__ = [
     "AlreadyCompleted",
     "AlreadyLocked",
     "Applied",
+    "ArgumentNotEncodable",
+    "CallRecord",
     "Claim",
     "ClaimLost",
     "ClaimStore",
@@ -62,6 +69,7 @@ __all__ = [
     "CorruptRecord",
     "Done",
     "DuplicateExecutionError",
+    "Failure",
     "FileStore",
     "Held",
     "IdempotencyConflictError",
@@ -71,6 +79,7 @@ __all__ = [
     "InboxError",
     "InboxTables",
     "InvalidDuration",
+    "InvalidGuard",
     "InvalidKey",
     "InvalidOutcome",
     "InvalidSource",
@@ -82,6 +91,9 @@ __all__ = [
     "OutcomeNotVisible",
     "Record",
     "RedisStore",
+    "ReplayedFailure",
+    "ResultNotStored",
+    "ResultUnavailable",
     "Running",
     "SqlAlchemyIdempotency",
     "SqlAlchemyStore",
@@ -92,6 +104,7 @@ __all__ = [
     "command_guard",
     "current_claim",
     "hash_request",
+    "idempotent",
     "new_token",
     "store_key",
     "tables",
@@ -110,9 +123,13 @@ if _TYPE_CHECKING:
         command_guard,
         hash_request,
     )
+    from inbox.guard.decorator import idempotent
+    from inbox.guard.outcome import CallRecord, Failure
 
 _LATER = {
+    "CallRecord": "inbox.guard.outcome",
     "CommandState": "inbox.commands",
+    "Failure": "inbox.guard.outcome",
     "FileStore": "inbox.claims.file",
     "IdempotencyRecord": "inbox.commands",
     "IdempotencyStore": "inbox.commands",
@@ -122,6 +139,7 @@ _LATER = {
     "StoredResponse": "inbox.commands",
     "command_guard": "inbox.commands",
     "hash_request": "inbox.commands",
+    "idempotent": "inbox.guard.decorator",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""

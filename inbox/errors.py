@@ -9,6 +9,28 @@ from typing import Any
 class InboxError(Exception):
     """The base of every error of this package."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By what it holds, not by calling it again: a pool of processes must get it back whole.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[InboxError], args: tuple[Any, ...], data: dict[str, Any]) -> InboxError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(data)
+    return error
+
+
+class ArgumentNotEncodable(InboxError, TypeError):
+    """A call cannot be told from others by this argument; the function did not run."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            f"{path}: {problem}. Say what makes two calls the same: "
+            "@idempotent(key=lambda ...: f'...')"
+        )
+        self.path = path
+        self.problem = problem
+
 
 class InvalidKey(InboxError, ValueError):
     """A key, scope, tenant, token, fingerprint or limit is not acceptable; nothing was written."""
@@ -30,6 +52,10 @@ class InvalidDuration(InboxError, ValueError):
 
 class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
+
+
+class InvalidGuard(InboxError, TypeError):
+    """What was given to `@idempotent` cannot be guarded, or not like this."""
 
 
 class InvalidSource(InboxError, TypeError):
@@ -136,6 +162,13 @@ class IdempotencyConflictError(InboxError):
     def __init__(self, key: str, problem: str = "another request") -> None:
         super().__init__(
             f"{key!r} was used before for {problem}: send a new key with a new request"
+class ResultUnavailable(InboxError):
+    """The call was made and went well, but what it returned cannot be given again."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(
+            f"the call {key!r} was completed, and is not made again, but {problem}. Return what "
+            "JSON can carry and the return annotation can read back"
         )
         self.key = key
         self.problem = problem
@@ -160,3 +193,23 @@ class CommitRefused(InboxError):
             "the guard commits, so that the effect and its record are one: take the commit out of "
             "the handler (savepoints are fine)"
         )
+class ReplayedFailure(InboxError):
+    """The call was made and failed, and failures are kept (on_failure="lock").
+
+    type       the qualified name of the exception's class, without "builtins."
+    message    its text
+    arguments  its args, as JSON gives them back
+    """
+
+    def __init__(self, key: str, type: str, message: str, arguments: tuple[object, ...]) -> None:
+        super().__init__(
+            f"the call {key!r} failed when it was made, and is not made again: {type}: {message}"
+        )
+        self.key = key
+        self.type = type
+        self.message = message
+        self.arguments = arguments
+
+
+class ResultNotStored(UserWarning):
+    """A call went well, but its result cannot be stored: a replay will raise ResultUnavailable."""
