@@ -162,6 +162,11 @@ class IdempotencyConflictError(InboxError):
     def __init__(self, key: str, problem: str = "another request") -> None:
         super().__init__(
             f"{key!r} was used before for {problem}: send a new key with a new request"
+        )
+        self.key = key
+        self.problem = problem
+
+
 class ResultUnavailable(InboxError):
     """The call was made and went well, but what it returned cannot be given again."""
 
@@ -193,6 +198,8 @@ class CommitRefused(InboxError):
             "the guard commits, so that the effect and its record are one: take the commit out of "
             "the handler (savepoints are fine)"
         )
+
+
 class ReplayedFailure(InboxError):
     """The call was made and failed, and failures are kept (on_failure="lock").
 
