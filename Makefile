@@ -48,6 +48,7 @@ bench: .venv/.ready
 	$(RUN) benchmarks.idle
 	$(RUN) benchmarks.horizon
 	$(RUN) benchmarks.backlog
+	$(RUN) benchmarks.claims
 
 .venv/.ready: pyproject.toml
 	@$(call venv,.venv)
@@ -68,4 +69,4 @@ $(PYTHON) -m venv $(1)
 endef
 
 clean:
-	rm -rf .venv .venv-oldest dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-oldest .venv-powertools dist build .pytest_cache .mypy_cache .ruff_cache

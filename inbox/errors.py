@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 
 class InboxError(Exception):
     """The base of every error of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By what it holds, not by calling it again: a pool of processes must get it back whole.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[InboxError], args: tuple[Any, ...], data: dict[str, Any]) -> InboxError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(data)
+    return error
+
+
+class ArgumentNotEncodable(InboxError, TypeError):
+    """A call cannot be told from others by this argument; the function did not run."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            f"{path}: {problem}. Say what makes two calls the same: "
+            "@idempotent(key=lambda ...: f'...')"
+        )
+        self.path = path
+        self.problem = problem
 
 
 class InvalidKey(InboxError, ValueError):
@@ -27,6 +52,10 @@ class InvalidDuration(InboxError, ValueError):
 
 class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
+
+
+class InvalidGuard(InboxError, TypeError):
+    """What was given to `@idempotent` cannot be guarded, or not like this."""
 
 
 class InvalidSource(InboxError, TypeError):
@@ -73,6 +102,126 @@ class StoreUnavailable(InboxError):
         self.problem = problem
 
 
+class DuplicateExecutionError(InboxError):
+    """This call has been made before; the function did not run."""
+
+    def __init__(self, key: str, status: str) -> None:
+        super().__init__(f"the call {key!r} has been made before and is {status}")
+        self.key = key
+        self.status = status
+
+
+class InProgressError(DuplicateExecutionError):
+    """This call is being made elsewhere, and has no result yet; the function did not run again."""
+
+    def __init__(self, key: str, retry_after: timedelta) -> None:
+        super().__init__(key, "in_progress")
+        self.retry_after = retry_after
+        """No later than this the other one ends, or its lease unless it is renewed."""
+
+    def __str__(self) -> str:
+        seconds = self.retry_after.total_seconds()
+        return f"the call {self.key!r} is still running elsewhere: ask again within {seconds:.3g} s"
+
+
+class OutcomeNotVisible(InProgressError):
+    """Somebody else has run it, in a transaction that yours began too early to see."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, timedelta(0))
+
+    def __str__(self) -> str:
+        return (
+            f"the outcome of {self.key!r} was committed after your transaction began, whose "
+            "isolation hides it: roll back and ask again"
+        )
+
+
+class AlreadyLocked(InProgressError):
+    """The same object has locked this key before; nobody can wait for themselves."""
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was locked by this very object before: settle it first"
+
+
+class AlreadyCompleted(DuplicateExecutionError):
+    """It has been run: answer with `response` and `status_code`, which were saved with it."""
+
+    def __init__(self, key: str, response: Any, status_code: int | None) -> None:
+        super().__init__(key, "completed")
+        self.response = response
+        self.status_code = status_code
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was completed before: answer with the saved response"
+
+
+class IdempotencyConflictError(InboxError):
+    """The key was used before for another operation or another request."""
+
+    def __init__(self, key: str, problem: str = "another request") -> None:
+        super().__init__(
+            f"{key!r} was used before for {problem}: send a new key with a new request"
+        )
+        self.key = key
+        self.problem = problem
+
+
+class ResultUnavailable(InboxError):
+    """The call was made and went well, but what it returned cannot be given again."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(
+            f"the call {key!r} was completed, and is not made again, but {problem}. Return what "
+            "JSON can carry and the return annotation can read back"
+        )
+        self.key = key
+        self.problem = problem
+
+
+class NotLocked(InboxError):
+    """There is no pending record to write the outcome to; nothing was written."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key!r} is not locked here: it was never locked, its lock was rolled back, or it "
+            "expired and somebody else has taken it over. Roll back, so that nothing is done twice"
+        )
+        self.key = key
+
+
+class CommitRefused(InboxError):
+    """A handler tried to commit the transaction of the guard around it; nothing was committed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the guard commits, so that the effect and its record are one: take the commit out of "
+            "the handler (savepoints are fine)"
+        )
+
+
+class ReplayedFailure(InboxError):
+    """The call was made and failed, and failures are kept (on_failure="lock").
+
+    type       the qualified name of the exception's class, without "builtins."
+    message    its text
+    arguments  its args, as JSON gives them back
+    """
+
+    def __init__(self, key: str, type: str, message: str, arguments: tuple[object, ...]) -> None:
+        super().__init__(
+            f"the call {key!r} failed when it was made, and is not made again: {type}: {message}"
+        )
+        self.key = key
+        self.type = type
+        self.message = message
+        self.arguments = arguments
+
+
+class ResultNotStored(UserWarning):
+    """A call went well, but its result cannot be stored: a replay will raise ResultUnavailable."""
+
+
 class BadHandler(InboxError, TypeError):
     """A function cannot be a handler as it stands."""
 
@@ -84,17 +233,6 @@ class BadHandler(InboxError, TypeError):
 
 class PermanentError(InboxError):
     """Raise it in a handler when trying again is of no use: the event is a dead letter at once."""
-
-
-class HandlerCommitted(InboxError):
-    """A handler has tried to end the transaction that its event is handled in."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a handler must not commit the inbox's session: its changes, the inbox's row and the "
-            "events it emits commit together when it returns. Use session.begin_nested(), or a "
-            "session of its own for what must not wait"
-        )
 
 
 class WindowTooShort(InboxError, ValueError):

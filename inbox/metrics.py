@@ -5,8 +5,8 @@ Labels are the door and its name only: their number is bounded; that of keys is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import cache
 from time import perf_counter
 from typing import Literal
 
@@ -39,26 +39,38 @@ class Metrics:
             ["door", "name"],
             registry=registry,
         )
+        # Looking a label up takes longer than counting; there are no more than in the registry.
+        self._outcome = cache(self._outcomes.labels)
+        self._timer = cache(self._seconds.labels)
 
     def count(self, door: Door, name: str, outcome: Outcome) -> None:
         """`name` says which function, operation or route; never a key."""
-        self._outcomes.labels(door, name, outcome).inc()
+        self._outcome(door, name, outcome).inc()
 
     def count_many(self, door: Door, name: str, outcome: Outcome, many: int) -> None:
-        self._outcomes.labels(door, name, outcome).inc(many)
+        self._outcome(door, name, outcome).inc(many)
 
     def clock(self, door: Door, name: str) -> Histogram:
         """For those who time many effects: where to `observe` seconds."""
-        return self._seconds.labels(door, name)
+        return self._timer(door, name)
 
-    @contextmanager
-    def timed(self, door: Door, name: str) -> Iterator[None]:
+    def timed(self, door: Door, name: str) -> AbstractContextManager[None]:
         """Around the effect, whether it raises or not."""
-        began = perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds.labels(door, name).observe(perf_counter() - began)
+        return _Timed(self._timer(door, name))
+
+
+class _Timed:
+    # A generator would take longer than what it measures.
+    __slots__ = ("_began", "_seconds")
+
+    def __init__(self, seconds: Histogram) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds.observe(perf_counter() - self._began)
 
 
 METRICS = Metrics(REGISTRY)

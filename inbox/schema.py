@@ -6,31 +6,44 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
     DateTime,
     Double,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
+    String,
     Table,
     Text,
     func,
+    text,
 )
 from sqlalchemy.schema import conv
 
 from outbox.tables import MARK
 
+KEY_LENGTH, OPERATION_LENGTH, HASH_LENGTH = 64, 128, 64
+"""Of a command, in characters. A tenant may be as long as a key."""
+
+DEFAULT_STATUS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class InboxTables:
-    """claims   the records of SqlAlchemyStore, one to a key
-    handled  the events that SqlInbox has seen handled, by group"""
+    """
+    claims       the records of SqlAlchemyStore, one to a key
+    idempotency  the records of SqlAlchemyIdempotency, one to a tenant and key
+    handled      the events that SqlInbox has seen handled, by group
+    """
 
     claims: Table
+    idempotency: Table
     handled: Table
 
 
@@ -41,13 +54,14 @@ def tables(metadata: MetaData, *, schema: str | None = None, prefix: str = "") -
     same ones, with the outbox's `schema` and `prefix`.
     """
 
-    def table(name: str, make: Callable[[MetaData, str | None, str], Table]) -> Table:
-        found = metadata.tables.get(f"{schema}.{name}" if schema else name)
-        return make(metadata, schema, name) if found is None else found
+    def put(name: str, make: Callable[[MetaData, str | None, str], Table]) -> Table:
+        found = metadata.tables.get(f"{schema}.{prefix}{name}" if schema else f"{prefix}{name}")
+        return make(metadata, schema, f"{prefix}{name}") if found is None else found
 
     return InboxTables(
-        claims=table(f"{prefix}inbox_claims", _claims),
-        handled=table(f"{prefix}inbox_handled", _handled),
+        claims=put("inbox_claims", _claims),
+        idempotency=put("idempotency", _idempotency),
+        handled=put("inbox_handled", _handled),
     )
 
 
@@ -89,4 +103,26 @@ def _claims(metadata: MetaData, schema: str | None, name: str) -> Table:
         info={MARK: True},
     )
     Index(conv(f"{name}_expires_at_idx"), table.c.expires_at)
+    return table
+
+
+def _idempotency(metadata: MetaData, schema: str | None, name: str) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("idempotency_key", String(KEY_LENGTH), nullable=False),
+        Column("tenant_id", String(KEY_LENGTH), nullable=False),
+        Column("operation", String(OPERATION_LENGTH), nullable=False),
+        Column("request_hash", String(HASH_LENGTH), nullable=True),
+        Column("response", JSON, nullable=True),
+        Column("status_code", Integer, nullable=True, server_default=text(f"{DEFAULT_STATUS}")),
+        Column("state", String(20), nullable=False, server_default=text("'PENDING'")),
+        Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        Column("expires_at", DateTime(timezone=True), nullable=True),
+        PrimaryKeyConstraint("tenant_id", "idempotency_key", name=conv(f"{name}_pkey")),
+        schema=schema,
+        info={MARK: True},
+    )
+    Index(conv(f"ix_{name}_tenant"), table.c.tenant_id)
+    Index(conv(f"ix_{name}_expires"), table.c.expires_at)
     return table

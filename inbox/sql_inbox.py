@@ -22,7 +22,7 @@ from inbox.claims.held import Held
 from inbox.claims.key import Seconds, seconds
 from inbox.consumer.handlers import Given, Handler
 from inbox.consumer.message import Message
-from inbox.errors import BadHandler, HandlerCommitted
+from inbox.errors import BadHandler, CommitRefused
 from inbox.outcome import Duplicate, Handled
 from inbox.schema import tables
 
@@ -183,7 +183,7 @@ def _uncommitted(session: Session) -> Iterator[None]:
 
     def refuse(committing: Session) -> None:
         if not committing.in_nested_transaction():
-            raise HandlerCommitted
+            raise CommitRefused
 
     event.listen(session, "before_commit", refuse)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import SafeUUID, UUID
+from uuid import UUID, SafeUUID
 
 import msgspec
 

@@ -13,7 +13,6 @@ store's clock.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
@@ -39,8 +38,7 @@ STATUS = {State.RUNNING: "in_progress"}
 """The words of `Record.status` that are not the state's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, gc=False):
     """The right to run the effect of `key`.
 
     token  whose it is; unique to one attempt
@@ -54,7 +52,7 @@ class Claim:
     fingerprint: str = ""
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):  # scalars only, and many of them
     """What a store remembers of a key, until `expires_at`: while running, the end of the lease.
 
     A `payload` of None was stored as such; a key of which nothing is stored has no record.
@@ -87,8 +85,7 @@ class Record(Struct, frozen=True):
         return self.payload if self.state is State.FAILED else None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """It is yours: run the effect, then settle or release."""
 
     claim: Claim
@@ -96,34 +93,29 @@ class Claimed:
     """An earlier holder's lease ran out: the effect may have happened, or be half done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """Somebody else runs it; no later than `retry_after` the lease ends unless it is renewed."""
 
     retry_after: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """It has been run: `record.state` is COMPLETED or FAILED, `record.payload` what was saved."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """The key is in use for something else: `fingerprint` is what was claimed under it."""
 
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The outcome is saved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The claim was no longer yours; nothing was written."""
 
 

@@ -7,15 +7,21 @@ from contextvars import ContextVar
 
 from inbox.claims.claim import Claim
 
+CURRENT: ContextVar[Held | None] = ContextVar("current_claim", default=None)
+
 
 class Held:
     """A claim while its effect runs. Its heartbeat keeps it; `lost` tells when it could not."""
 
-    __slots__ = ("_refused", "_sure_until", "claim", "lease")
+    __slots__ = ("_refused", "_sure_until", "claim", "lease", "outer", "over")
 
     def __init__(self, claim: Claim, lease: float, since: float) -> None:
         self.claim = claim
         self.lease = lease
+        self.outer = CURRENT.get()
+        """The claim around this one: guards may be nested."""
+        self.over = False
+        """The effect has ended; code that it left running may still see this as its claim."""
         self._refused = False
         self._sure_until = since + lease
 
@@ -46,9 +52,16 @@ class Held:
             self._refused = True
 
 
-CURRENT: ContextVar[Held | None] = ContextVar("current_claim", default=None)
-
-
 def current_claim() -> Held | None:
     """The claim under which this code runs, the innermost one; None outside of a guard."""
     return CURRENT.get()
+
+
+def is_within(key: str) -> bool:
+    """This code runs inside the effect of `key`: whoever waits for that here waits for himself."""
+    held = current_claim()
+    while held is not None:
+        if held.key == key and not held.over:
+            return True
+        held = held.outer
+    return False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from inbox.claims import claim as machine
 from inbox.claims.claim import Claim, ClaimOutcome, Record, SettleOutcome, State
@@ -13,23 +14,20 @@ from inbox.claims.key import Seconds, check_claim, check_key, check_limit, outco
 from inbox.claims.operation import Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Run `step(record, now=…)` on the record of `key`, and keep the record that it gives."""
 
     key: str
     step: Callable[..., tuple[Any, Record | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """As `machine.forget`; a record that cannot be read is removed."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(Struct, frozen=True):
     limit: int
 
 

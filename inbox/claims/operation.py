@@ -7,8 +7,9 @@ read the reply. Where `perform` blocks, it makes a SyncStore; where it is awaite
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from inbox.claims.claim import Claim, ClaimOutcome, Record, SettleOutcome, State
 from inbox.claims.key import Seconds
@@ -19,8 +20,7 @@ Perform = Callable[[Any], Any]
 PerformAsync = Callable[[Any], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(Struct, Generic[T], frozen=True):
     request: Any
     read: Callable[[Any], T]
 

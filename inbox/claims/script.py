@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib import resources
@@ -10,6 +9,7 @@ from typing import Any
 
 import hiredis
 import redis.asyncio
+from msgspec import Struct
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as TimedOut
@@ -19,8 +19,7 @@ from inbox.errors import StoreUnavailable
 PRELUDE = "record"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One run of a script on one key."""
 
     script: str

@@ -30,8 +30,8 @@ async def claim_or_wait(
     Done when the holder settles; Claimed when it releases, or dies and its lease ends; Running when
     the time is up, however often the holder has changed meanwhile. None waits as long as it takes.
     """
-    polling = AsyncRetrying(**_polling(timeout))
-    return await polling(store.claim, key, fingerprint=fingerprint, token=token, lease=lease)
+    retrying = AsyncRetrying(**polling(timeout))
+    return await retrying(store.claim, key, fingerprint=fingerprint, token=token, lease=lease)
 
 
 def claim_or_wait_sync(
@@ -44,11 +44,12 @@ def claim_or_wait_sync(
     timeout: Seconds | None,
 ) -> ClaimOutcome:
     """`claim_or_wait` for sync code."""
-    polling = Retrying(**_polling(timeout))
-    return polling(store.claim, key, fingerprint=fingerprint, token=token, lease=lease)
+    retrying = Retrying(**polling(timeout))
+    return retrying(store.claim, key, fingerprint=fingerprint, token=token, lease=lease)
 
 
-def _polling(timeout: Seconds | None) -> dict[str, Any]:
+def polling(timeout: Seconds | None) -> dict[str, Any]:
+    """What tenacity needs to know to call again while the outcome is Running."""
     deadline = _deadline(timeout)
     back_off = wait_random_exponential(multiplier=FIRST_PAUSE, max=LONGEST_PAUSE)
 

@@ -4,11 +4,14 @@
 --         'running' and the microseconds that are left of the lease
 --         'done' and the record
 
-local record, unreadable = read()
+local record, unreadable
+if redis.call('EXISTS', KEY) == 1 then  -- mostly not, and this is cheaper to find out
+  record, unreadable = read()
+end
 if unreadable then return unreadable end
 local token, fingerprint, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now = clock()
-local expires = whole(now + lease)
+local expires = now + lease
 
 local function keep()
   redis.call('PEXPIRE', KEY, milliseconds(lease) + GRACE)
@@ -17,7 +20,7 @@ end
 -- The same request again, after its answer was lost: the same claim, not a second owner.
 if record and record.state == 'running' and record.token == token
     and record.fingerprint == fingerprint then
-  redis.call('HSET', KEY, 'heartbeat', whole(now), 'expires', expires)
+  redis.call('HSET', KEY, 'heartbeat', now, 'expires', expires)
   keep()
   return {'claimed', whole(record.fence), '0'}
 end
@@ -26,10 +29,12 @@ if not record or record.expires <= now then
   -- Not below the clock: where nothing remembers the last fence, time has moved on since.
   local fence = math.max(record and record.fence + 1 or 1, now)
   local taken_over = record and record.state == 'running'
-  redis.call('DEL', KEY)
+  if record then
+    redis.call('DEL', KEY)
+  end
   redis.call('HSET', KEY, 'version', VERSION, 'state', 'running', 'token', token,
-    'fence', whole(fence), 'fingerprint', fingerprint, 'started', whole(now),
-    'heartbeat', whole(now), 'expires', expires)
+    'fence', fence, 'fingerprint', fingerprint, 'started', now, 'heartbeat', now,
+    'expires', expires)
   keep()
   return {'claimed', whole(fence), taken_over and '1' or '0'}
 end

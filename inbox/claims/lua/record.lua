@@ -14,26 +14,29 @@ local function clock()
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
+-- For answers. Arguments of commands are written by the server, in 17 digits: enough for times.
 local function whole(number)
   return string.format('%.0f', number)
 end
 
 local function milliseconds(microseconds)
-  return whole(math.ceil(microseconds / 1000))
+  return math.ceil(microseconds / 1000)
 end
 
 local STATES = {running = true, completed = true, failed = true, released = true}
 
 -- The record without its payload, or nil; and an answer for the caller if it cannot be read.
 local function read()
-  local kind = redis.call('TYPE', KEY).ok
-  if kind == 'none' then
-    return nil
-  elseif kind ~= 'hash' then
-    return nil, {'corrupt', 'a ' .. kind .. ' is stored at its key'}
-  end
-  local found = redis.call('HMGET', KEY, 'version', 'state', 'token', 'fence', 'fingerprint',
+  local found = redis.pcall('HMGET', KEY, 'version', 'state', 'token', 'fence', 'fingerprint',
     'started', 'heartbeat', 'expires')
+  if found.err or not found[1] then  -- asked for only now: a call more in every script shows
+    local kind = redis.call('TYPE', KEY).ok
+    if kind == 'none' then
+      return nil
+    elseif kind ~= 'hash' then
+      return nil, {'corrupt', 'a ' .. kind .. ' is stored at its key'}
+    end
+  end
   local version = tonumber(found[1])
   if version and version > VERSION then
     return nil, {'newer', found[1]}
@@ -56,6 +59,6 @@ end
 -- What is left of a record that binds nobody any more: its fence.
 local function bury(token)
   redis.call('HDEL', KEY, 'payload')
-  redis.call('HSET', KEY, 'state', 'released', 'token', token, 'expires', whole(clock()))
+  redis.call('HSET', KEY, 'state', 'released', 'token', token, 'expires', clock())
   redis.call('PEXPIRE', KEY, GRACE)
 end

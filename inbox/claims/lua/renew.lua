@@ -5,6 +5,6 @@ local record, unreadable = read()
 if unreadable then return unreadable end
 if not owns(record) or record.state ~= 'running' then return {'no'} end
 local now, lease = clock(), tonumber(ARGV[3])
-redis.call('HSET', KEY, 'heartbeat', whole(now), 'expires', whole(now + lease))
+redis.call('HSET', KEY, 'heartbeat', now, 'expires', now + lease)
 redis.call('PEXPIRE', KEY, milliseconds(lease) + GRACE)
 return {'yes'}

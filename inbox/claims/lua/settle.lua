@@ -10,9 +10,12 @@ if record.state ~= 'running' then  -- sent again: the first outcome stands
   return {record.expires > now and 'applied' or 'lost'}
 end
 local ttl = tonumber(ARGV[4])
-redis.call('HSET', KEY, 'state', ARGV[3], 'completed', whole(now), 'expires', whole(now + ttl))
+local expires = now + ttl
 if ARGV[5] then
-  redis.call('HSET', KEY, 'payload', ARGV[5])
+  redis.call('HSET', KEY, 'state', ARGV[3], 'completed', now, 'expires', expires,
+    'payload', ARGV[5])
+else
+  redis.call('HSET', KEY, 'state', ARGV[3], 'completed', now, 'expires', expires)
 end
 redis.call('PEXPIRE', KEY, milliseconds(ttl) + 1)  -- the record goes first: it decides
 return {'applied'}

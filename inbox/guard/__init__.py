@@ -1,0 +1,1 @@
+"""`@idempotent`: the same call has one effect and one answer."""
