@@ -43,6 +43,7 @@ from inbox.errors import (
     InvalidGuard,
     InvalidKey,
     InvalidOutcome,
+    InvalidSetting,
     InvalidSource,
     NewerRecord,
     NotLocked,
@@ -52,6 +53,7 @@ from inbox.errors import (
     ResultUnavailable,
     StoreUnavailable,
 )
+from inbox.http.middleware import IdempotencyMiddleware
 from inbox.schema import InboxTables, tables
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "FileStore",
     "Held",
     "IdempotencyConflictError",
+    "IdempotencyMiddleware",
     "IdempotencyRecord",
     "IdempotencyStore",
     "InProgressError",
@@ -82,6 +85,7 @@ __all__ = [
     "InvalidGuard",
     "InvalidKey",
     "InvalidOutcome",
+    "InvalidSetting",
     "InvalidSource",
     "Lost",
     "MemoryStore",

@@ -50,6 +50,15 @@ class InvalidDuration(InboxError, ValueError):
         self.problem = problem
 
 
+class InvalidSetting(InboxError, ValueError):
+    """A door was given a setting that it does not know."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
 class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
 
