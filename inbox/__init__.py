@@ -34,8 +34,10 @@ from inbox.errors import (
     ArgumentNotEncodable,
     ClaimLost,
     CommitRefused,
+    ConcurrentActionError,
     CorruptRecord,
     DuplicateExecutionError,
+    ExecutorClosed,
     IdempotencyConflictError,
     InboxError,
     InProgressError,
@@ -48,12 +50,17 @@ from inbox.errors import (
     NewerRecord,
     NotLocked,
     OutcomeNotVisible,
+    QueueFull,
     ReplayedFailure,
     ResultNotStored,
     ResultUnavailable,
     StoreUnavailable,
+    WaitsForItself,
 )
 from inbox.http.middleware import IdempotencyMiddleware
+from inbox.requests.dedup import RequestDedup
+from inbox.requests.executor import KeyedExecutor
+from inbox.requests.reply import Reply
 from inbox.schema import InboxTables, tables
 
 __all__ = [
@@ -68,9 +75,11 @@ __all__ = [
     "Claimed",
     "CommandState",
     "CommitRefused",
+    "ConcurrentActionError",
     "CorruptRecord",
     "Done",
     "DuplicateExecutionError",
+    "ExecutorClosed",
     "Failure",
     "FileStore",
     "Held",
@@ -87,15 +96,19 @@ __all__ = [
     "InvalidOutcome",
     "InvalidSetting",
     "InvalidSource",
+    "KeyedExecutor",
     "Lost",
     "MemoryStore",
     "Mismatch",
     "NewerRecord",
     "NotLocked",
     "OutcomeNotVisible",
+    "QueueFull",
     "Record",
     "RedisStore",
     "ReplayedFailure",
+    "Reply",
+    "RequestDedup",
     "ResultNotStored",
     "ResultUnavailable",
     "Running",
@@ -105,6 +118,7 @@ __all__ = [
     "StoreUnavailable",
     "StoredResponse",
     "SyncClaimStore",
+    "WaitsForItself",
     "command_guard",
     "current_claim",
     "hash_request",
