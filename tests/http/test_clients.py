@@ -26,6 +26,7 @@ class Slow:
         self.go = asyncio.Event()
 
     async def __call__(self, request: Request) -> Response:
+        await request.body()
         self.started += 1
         await self.go.wait()
         self.gone.append(await request.is_disconnected())
@@ -57,8 +58,8 @@ async def test_a_client_that_hangs_up_finds_its_answer_later(store):
     assert (slow.started, slow.gone) == (1, [False])
 
 
-def request(body: bytes = b"") -> tuple[dict[str, Any], Any]:
-    """As a server would hand it over."""
+def request(left: asyncio.Event | None = None) -> tuple[dict[str, Any], Any]:
+    """As a server would hand it over; the client stays until it has `left`."""
     scope = {
         "type": "http",
         "method": "POST",
@@ -67,21 +68,29 @@ def request(body: bytes = b"") -> tuple[dict[str, Any], Any]:
         "query_string": b"",
         "headers": [(b"idempotency-key", b"k")],
     }
-    messages = [{"type": "http.request", "body": body}]
+    messages = [{"type": "http.request", "body": b""}]
+    left = left or asyncio.Event()
 
     async def receive() -> Any:
-        return messages.pop() if messages else {"type": "http.disconnect"}
+        if messages:
+            return messages.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
 
     return scope, receive
 
 
 async def call(app: Any) -> list[Any]:
+    """What the client gets, which leaves when it has it."""
     sent: list[Any] = []
+    left = asyncio.Event()
 
     async def send(message: Any) -> None:
         sent.append(message)
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            left.set()
 
-    scope, receive = request()
+    scope, receive = request(left)
     await app(scope, receive, send)
     return sent
 
@@ -245,3 +254,42 @@ async def test_a_loop_that_closes_frees_the_key(memory):
     slow.go.set()
     assert (await call(app))[0]["status"] == 200
     assert (slow.started, slow.done) == (2, 1)
+
+
+async def test_a_stream_ends_when_the_server_has_cancelled_it(memory):
+    """Also one that never asks whether its client is still there."""
+    sent: list[Any] = []
+    ended = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        head = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        try:
+            while True:
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope, receive = request()
+    running = asyncio.create_task(IdempotencyMiddleware(app, memory)(scope, receive, send))
+    await until(lambda: len(sent) > 2)
+    running.cancel()
+    async with asyncio.timeout(15):
+        await ended.wait()
+
+
+async def test_an_application_may_wait_for_its_client_to_leave(memory):
+    """After its response, it hears of it."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+        assert (await receive())["type"] == "http.disconnect"
+
+    async with asyncio.timeout(15):
+        assert (await call(IdempotencyMiddleware(app, memory)))[0]["status"] == 204

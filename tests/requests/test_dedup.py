@@ -22,6 +22,7 @@ from inbox import (
     InvalidDuration,
     InvalidKey,
     InvalidOutcome,
+    MemoryStore,
     Reply,
     RequestDedup,
     ResultNotStored,
@@ -374,24 +375,62 @@ async def test_an_error_is_told_also_when_the_claim_cannot_be_given_back(bad_net
     assert "could not be given back" in caught.value.__notes__[0]
 
 
-async def test_a_result_that_was_there_survives_a_cancellation(store, table):
-    """Cancelled at any step after the handler's end, the request counts as carried out."""
-    requests = RequestDedup(store)
-    for steps in range(30):
-        ended = asyncio.Event()
+@pytest.mark.parametrize("problem", [None, RuntimeError("broken")])
+async def test_a_cancellation_at_the_end_loses_nothing(redis_url, table, problem):
+    """Cancelled at any step after the handler's end, before the store has heard of it: a result
+    counts, and what failed may be tried again at once."""
+    async with Redis.from_url(redis_url) as redis:
+        requests = RequestDedup(RedisStore(redis, prefix=f"{uuid4().hex}:"), wait_timeout=0.01)
+        for steps in range(30):
+            ended = asyncio.Event()
 
-        async def act(ended: asyncio.Event = ended) -> str:
-            ended.set()
-            return "done"
+            async def act(ended: asyncio.Event = ended) -> str:
+                await redis.connection_pool.disconnect()  # the store has to be reached anew
+                ended.set()
+                if problem:
+                    raise problem
+                return "done"
 
-        task = asyncio.create_task(requests.process("t", "u", steps, act))
-        await ended.wait()
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait({task})
-        assert (await requests.process("t", "u", steps, table.act)).cached, steps
-    assert table.actions == 0
+            task = asyncio.create_task(requests.process("t", "u", steps, act))
+            await ended.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            again = await requests.process("t", "u", steps, table.act)
+            assert again.cached is (problem is None), steps
+
+
+class SlowRenewals(MemoryStore):
+    """Renews when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewing, self.go = asyncio.Event(), asyncio.Event()
+
+    async def renew(self, *args: Any) -> bool:
+        self.renewing.set()
+        await self.go.wait()
+        return await super().renew(*args)
+
+
+async def test_a_cancellation_while_the_heartbeat_stops_loses_no_result(table):
+    """The handler has ended; only a renewal is still under way."""
+    store = SlowRenewals()
+    requests = RequestDedup(store, lease=0.3)
+
+    async def act() -> str:
+        await store.renewing.wait()
+        return "done"
+
+    task = asyncio.create_task(requests.process(*ASKED, act))
+    await store.renewing.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    store.go.set()
+    assert (await requests.process(*ASKED, table.act)).result == "done"
 
 
 async def test_hits_misses_conflicts_waits_and_failures_are_counted(store, table, registry):

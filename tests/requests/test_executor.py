@@ -123,6 +123,27 @@ async def test_who_finds_the_queue_full_waits_for_room(log):
     assert [n for n in log.begun if n != "x"] == [0, 1, 2, 3, 5]
 
 
+async def test_who_gives_up_just_as_there_is_room_has_submitted_nothing():
+    """Cancelled at any step of the event loop: either it was taken, or it never runs."""
+    outcomes = set()
+    for steps in range(15):
+        log, executor = Log(), KeyedExecutor[str](limit=1)
+        await executor.submit("k", log.work(0))
+        await until(lambda log=log: log.begun)
+        await executor.submit("k", log.work(1))
+        late = asyncio.create_task(executor.submit("k", log.work("late")))
+        await asyncio.sleep(0)
+        log.go.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        late.cancel()
+        await asyncio.wait({late})
+        await executor.close()
+        assert ("late" in log.begun) is not late.cancelled()
+        outcomes.add(late.cancelled())
+    assert outcomes == {True, False}
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_order_holds_under_back_pressure(limit):
     """With far more submitters than room, and work that never waits."""
