@@ -57,10 +57,6 @@ from inbox.errors import (
     StoreUnavailable,
     WaitsForItself,
 )
-from inbox.http.middleware import IdempotencyMiddleware
-from inbox.requests.dedup import RequestDedup
-from inbox.requests.executor import KeyedExecutor
-from inbox.requests.reply import Reply
 from inbox.schema import InboxTables, tables
 
 __all__ = [
@@ -143,15 +139,23 @@ if _TYPE_CHECKING:
     )
     from inbox.guard.decorator import idempotent
     from inbox.guard.outcome import CallRecord, Failure
+    from inbox.http.middleware import IdempotencyMiddleware
+    from inbox.requests.dedup import RequestDedup
+    from inbox.requests.executor import KeyedExecutor
+    from inbox.requests.reply import Reply
 
 _LATER = {
     "CallRecord": "inbox.guard.outcome",
     "CommandState": "inbox.commands",
     "Failure": "inbox.guard.outcome",
     "FileStore": "inbox.claims.file",
+    "IdempotencyMiddleware": "inbox.http.middleware",
     "IdempotencyRecord": "inbox.commands",
     "IdempotencyStore": "inbox.commands",
+    "KeyedExecutor": "inbox.requests.executor",
     "RedisStore": "inbox.claims.redis",
+    "Reply": "inbox.requests.reply",
+    "RequestDedup": "inbox.requests.dedup",
     "SqlAlchemyIdempotency": "inbox.commands",
     "SqlAlchemyStore": "inbox.claims.sql",
     "StoredResponse": "inbox.commands",

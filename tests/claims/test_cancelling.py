@@ -7,8 +7,7 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
-from inbox import new_token
-from inbox.claims.redis import RedisStore
+from inbox import RedisStore, new_token
 
 
 async def test_redis_loses_no_cancellation(redis_url):

@@ -31,17 +31,17 @@ class Call:
 
 
 class Api:
-    """A served application. `port` is for clients ruder than httpx."""
+    """A served application."""
 
-    def __init__(self, client: httpx.AsyncClient, server: uvicorn.Server, port: int) -> None:
-        self.client, self.server, self.port = client, server, port
+    def __init__(self, client: httpx.AsyncClient, port: int) -> None:
+        self.client, self._port = client, port
 
     async def post(self, path: str = "/", key: str | None = "k", **options: Any) -> httpx.Response:
         return await self.client.post(path, headers=_headers(key, options), **options)
 
     async def call(self) -> Call:
         """A client that can hang up. Sends the same request as `post()` does."""
-        reader, writer = await asyncio.open_connection(HOST, self.port)
+        reader, writer = await asyncio.open_connection(HOST, self._port)
         writer.write(
             b"POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"
         )
@@ -66,7 +66,7 @@ async def served(app: Any) -> AsyncIterator[Api]:
         async with httpx.AsyncClient(
             base_url=f"http://{HOST}:{port}", timeout=15, limits=limits, trust_env=False
         ) as client:
-            yield Api(client, server, port)
+            yield Api(client, port)
     finally:
         server.should_exit = True
         async with asyncio.timeout(15):

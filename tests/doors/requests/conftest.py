@@ -7,8 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from inbox import ClaimStore, MemoryStore
-from inbox.claims.redis import RedisStore
+from inbox import ClaimStore, MemoryStore, RedisStore
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -13,8 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from inbox import ClaimStore, IdempotencyMiddleware, MemoryStore
-from inbox.claims.redis import RedisStore
+from inbox import ClaimStore, IdempotencyMiddleware, MemoryStore, RedisStore
 
 Handler = Callable[[Request], Awaitable[Response]]
 Build = Callable[..., Any]

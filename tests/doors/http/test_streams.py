@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
@@ -181,7 +183,7 @@ async def test_with_middlewares_that_read_and_rewrite_inside_and_outside(memory)
         return PlainTextResponse("done")
 
     inner = starlette(handler, memory)
-    inner.user_middleware.append(inner.user_middleware[0].__class__(BaseHTTPMiddleware, tag))
+    inner.user_middleware.append(Middleware(BaseHTTPMiddleware, tag))
     inner.add_middleware(BaseHTTPMiddleware, tag)
     async with served(inner) as api:
         first, second = await api.post(content=b"x"), await api.post(content=b"x")
@@ -211,8 +213,6 @@ async def test_what_is_not_http_passes(memory, kind):
 
 async def test_a_background_task_does_not_delay_the_answer_or_its_record(memory):
     """The response is stored and given when it is whole; an error after it changes nothing."""
-    from starlette.background import BackgroundTask
-
     gate, calls = asyncio.Event(), []
 
     async def later() -> None:

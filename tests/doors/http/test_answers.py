@@ -16,8 +16,7 @@ from redis.backoff import NoBackoff
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from inbox import IdempotencyMiddleware, InvalidDuration, InvalidSetting
-from inbox.claims.redis import RedisStore
+from inbox import IdempotencyMiddleware, InvalidDuration, InvalidSetting, RedisStore
 from inbox.metrics import Metrics
 from support.proxy import Proxy, proxy
 from support.web import served, until
