@@ -50,6 +50,15 @@ class InvalidDuration(InboxError, ValueError):
         self.problem = problem
 
 
+class InvalidSetting(InboxError, ValueError):
+    """A door was given a setting that it does not know."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
 class InvalidOutcome(InboxError, TypeError):
     """A claim can be settled as completed or failed, with bytes or None; nothing was written."""
 
@@ -256,3 +265,46 @@ class NoProjector(InboxError):
             "Consumer(lanes=…)"
         )
         self.name = name
+
+
+class ConcurrentActionError(InboxError):
+    """The user is doing something else to the entity; nothing was done."""
+
+    def __init__(self, entity: str, user: str, retry_after: timedelta) -> None:
+        super().__init__(
+            f"user {user!r} has another action on {entity!r} under way: wait for its answer, or "
+            f"{retry_after.total_seconds():.3g} s at most"
+        )
+        self.entity = entity
+        self.user = user
+        self.retry_after = retry_after
+
+
+class QueueFull(InboxError):
+    """As many requests wait for this key as may; yours was not taken."""
+
+    def __init__(self, key: object, limit: int) -> None:
+        super().__init__(f"{limit} requests already wait for {key!r}: try again later")
+        self.key = key
+        self.limit = limit
+
+
+class ExecutorClosed(InboxError):
+    """The executor is shut down; the request was not carried out, or was cut off if `begun`."""
+
+    def __init__(self, key: object, begun: bool = False) -> None:
+        what = "cut off in the middle" if begun else "not carried out"
+        super().__init__(f"the executor is closed: the request for {key!r} was {what}")
+        self.key = key
+        self.begun = begun
+
+
+class WaitsForItself(InboxError):
+    """A request waits for its own queue, which waits for the request."""
+
+    def __init__(self, key: object) -> None:
+        super().__init__(
+            f"a request for {key!r} wants to wait for another one behind it in the same queue: do "
+            "the work directly, or submit it without waiting"
+        )
+        self.key = key

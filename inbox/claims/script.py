@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from hashlib import sha1
 from importlib import resources
@@ -58,13 +59,24 @@ def run(client: redis.Redis, call: Call) -> Any:
 
 async def run_async(client: redis.asyncio.Redis, call: Call) -> Any:
     """The same for asyncio."""
+    cancellations = _cancellations()
     try:
         try:
-            return await _run_async(client, call)
+            answer = await _run_async(client, call)
         except Disconnected:
-            return await _run_async(client, call)
+            answer = await _run_async(client, call)
     except (RedisError, OSError) as exc:
         raise _unavailable(exc) from exc
+    # redis-py sends by `wait_for`, which on Python 3.11 swallows a cancellation that comes just as
+    # it ends. The caller would go on, and perhaps never stop.
+    if _cancellations() > cancellations:
+        raise asyncio.CancelledError
+    return answer
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
 
 
 def _run(client: redis.Redis, call: Call) -> Any:

@@ -1,0 +1,1 @@
+"""One effect and one answer for an HTTP request that is sent again."""
