@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +41,8 @@ EventId = Annotated[str, typer.Argument(help="The event's id.", show_default=Fal
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for machines.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 All = Annotated[bool, typer.Option("--all", help="All of the group's letters.")]
+
+_TURN = attrgetter("turn")
 
 
 @dead.command("list")
@@ -169,13 +172,13 @@ async def _listed(
         count += 1
         oldest.append(letter)
         if len(oldest) >= 2 * limit:
-            oldest = heapq.nsmallest(limit, oldest, key=lambda each: each.since)
+            oldest = heapq.nsmallest(limit, oldest, key=_TURN)
     total = await letters.count()
     footer = (
         f"{count} match; group {group!r} has {total.dead} dead letters, {total.waiting} events "
         f"wait behind them, {total.parked} keys are parked"
     )
-    return count, heapq.nsmallest(limit, oldest, key=lambda each: each.since), footer
+    return count, heapq.nsmallest(limit, oldest, key=_TURN), footer
 
 
 async def _whole(projector: Projector, group: str, event_id: str) -> Whole:
@@ -256,7 +259,7 @@ async def _each(
 ) -> Counter[str]:
     found = [letter async for letter in letters.find(wanted)]
     done = Counter[str]()
-    for letter in reversed(found) if newest_first else found:
+    for letter in sorted(found, key=_TURN, reverse=newest_first):
         done[await act(letter)] += 1
     done["not found"] = len(set(wanted.ids) - {letter.event_id for letter in found})
     return done

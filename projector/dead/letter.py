@@ -50,6 +50,12 @@ class Letter:
     def place(self) -> str:
         return layout.place(self.topic, self.key)
 
+    @property
+    def turn(self) -> tuple[datetime, int, int]:
+        """Sorts letters by when they came; those of one moment and key as they were published."""
+        milliseconds, _, number = self.entry.partition("-")
+        return self.since, int(milliseconds or 0), int(number or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:

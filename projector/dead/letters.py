@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from outbox import codec, layout
@@ -50,7 +51,7 @@ class DeadLetters:
         for lane in self.lanes:
             pages = self._named(lane, wanted.ids) if wanted.ids else self._pages(lane)
             async for page in pages:
-                for letter in await self._read(lane, page):
+                for letter in sorted(await self._read(lane, page), key=attrgetter("turn")):
                     if wanted.matches(letter, now):
                         yield letter
 
