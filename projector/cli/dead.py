@@ -118,9 +118,6 @@ def edit(
             "--file",
             metavar="FILE",
             help="A file with it; - reads standard input.",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
             show_default=False,
         ),
     ] = None,
@@ -152,11 +149,14 @@ def _refuse_nothing_said(wanted: Wanted, every: bool) -> None:
 def _new_data(whole: Whole, data: str | None, file: Path | None) -> bytes:
     if data is not None:
         return data.encode()
-    if file is not None:
-        return typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
-    from projector.cli.editor import edited
+    if file is None:
+        from projector.cli.editor import edited
 
-    return edited(whole)
+        return edited(whole)
+    try:
+        return typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+    except OSError as exc:
+        raise typer.BadParameter(f"cannot read {file}: {exc.strerror}") from exc
 
 
 # What a projector is asked

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from outbox import layout
+from outbox import fields, layout
 from outbox.script import load
 from projector.cluster import AnyRedis
 from projector.sink import script
@@ -38,8 +38,9 @@ class Census:
 
 
 async def census(redis: AnyRedis, name: str, lane: int, groups: Iterable[str]) -> list[Census]:
-    """Of some groups on one lane."""
-    groups = list(groups)
+    """Of some groups on one lane. Left out are those whose names no consumer of ours can have: with
+    a colon, their keys could be a letter of somebody else."""
+    groups = [group for group in groups if fields.NAME.fullmatch(group)]
     if not groups:
         return []
     keys = [

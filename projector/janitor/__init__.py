@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
@@ -87,7 +87,7 @@ class Janitor:
             self._saved[lane] = positions, time.monotonic()
 
     async def _count_letters(self, lane: int, groups: Iterable[str]) -> None:
-        with suppress(NoPermissionError):  # they are counted for people alone
+        with suppress(ResponseError):  # they are counted for people alone: nothing waits for it
             found = await census(self.redis, self.outbox.name, lane, sorted(groups))
             self.telemetry.letters(lane, found)
 
