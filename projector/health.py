@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from projector.dead.census import Census
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -29,3 +31,6 @@ class Health:
     ready: bool
     """Every lane that is held, and every topic, moves."""
     problems: list[Problem]
+    letters: tuple[Census, ...] = ()
+    """The dead letters of each group, on the lanes that are held. They are a consumer's matter, and
+    make no projector unready."""

@@ -1,6 +1,6 @@
 """What a projector tells about itself while it runs: metrics, and whether it is well.
 
-Labels are lane, topic and reason only. Their number is bounded; that of keys and ids is not.
+Labels are lane, topic, group and reason only. Their number is bounded; that of keys and ids is not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from projector.dead.census import Census, summed
 from projector.health import Health, Problem
 
 UNREAD = "unread"
@@ -43,6 +44,7 @@ class Telemetry:
         self._started = self._beat = clock()
         self._held: set[int] | None = None
         self._problems: dict[Place, Problem] = {}
+        self._letters: dict[int, dict[str, Census]] = {}
         self._metrics = _Metrics()
         self._metrics.look_age.set_function(lambda: self._clock() - self._beat)
         self._metrics.ready.set_function(lambda: self.health().ready)
@@ -97,11 +99,26 @@ class Telemetry:
         if problem and problem.reason == UNREAD:
             self._clear((lane, topic))
 
+    def letters(self, lane: int, found: Iterable[Census]) -> None:
+        """The dead letters of the groups that read the lane."""
+        before, now = self._letters.pop(lane, {}), {each.group: each for each in found}
+        for group in before.keys() - now.keys():
+            self._metrics.dead.remove(lane, group)
+            self._metrics.waiting_behind.remove(lane, group)
+            self._metrics.parked.remove(lane, group)
+        for group, each in now.items():
+            self._metrics.dead.labels(lane, group).set(each.dead)
+            self._metrics.waiting_behind.labels(lane, group).set(each.waiting)
+            self._metrics.parked.labels(lane, group).set(each.parked)
+        if now:
+            self._letters[lane] = now
+
     def holds(self, lanes: Iterable[int]) -> None:
         """The lanes that are ours now. What was wrong with others is no longer our concern."""
         held, before = set(lanes), self._held or set()
         for lane in before - held:
             self._metrics.held.remove(lane)
+            self.letters(lane, ())
             for place in [place for place in self._problems if place[0] == lane]:
                 self._clear(place)
         for lane in held - before:
@@ -183,7 +200,8 @@ class Telemetry:
         elif self._held is None and EVERYTHING not in self._problems:
             detail = "no lane has been asked for yet"
             problems.insert(0, Problem("starting", detail, self._started))
-        return Health(alive, not problems, problems)
+        letters = summed(each for lane in self._letters.values() for each in lane.values())
+        return Health(alive, not problems, problems, letters)
 
     def _clear(self, place: Place) -> None:
         problem = self._problems.pop(place, None)
@@ -242,6 +260,12 @@ class _Metrics:
         self.detachments = counter(
             "topic_detachments_total", "How often a topic was detached from its lane.", *where
         )
+        whose = ("lane", "group")
+        self.dead = gauge("dead_letters", "Events that a group gave up on.", *whose)
+        self.waiting_behind = gauge(
+            "waiting_letters", "Events of parked keys that wait behind a dead letter.", *whose
+        )
+        self.parked = gauge("parked_keys", "Keys that wait for a dead letter.", *whose)
         self.outage = gauge("outage", "1 while a server is away.", "reason")
         self.outages = counter("outages_total", "How often a server was away.", "reason")
         self.strangers = counter(

@@ -246,7 +246,7 @@ class Consumer:
         lane = self._held.get(number)
         ledger = lane.ledger if lane else self._ledger(number)
         if not self._policy.ordered:
-            places: list[str] | None = []
+            places: list[str] | None = await ledger.marked()
         else:
             places = await ledger.hold(self._lane_lease)
         if places is None:

@@ -221,9 +221,12 @@ class Effect:
         event_id = await self._ledger.first_letter(place)
         if event_id is None:
             return False
-        match await self._ledger.reopen(event_id):
+        alone = place.startswith("#")
+        match await self._ledger.reopen(event_id, "" if alone else place):
             case None:
-                return False
+                return not alone
+            case str() as reason:
+                raise Failed(reason)
             case timedelta() as wait:
                 await asyncio.sleep(min(TRY_AGAIN, wait.total_seconds()))
                 return True

@@ -219,7 +219,8 @@ class Lane:
         landing = asyncio.create_task(self._landed.wait())
         self._landed.clear()
         try:
-            awaited = {self._arriving, landing} if self._flying else {self._arriving}
+            busy = self._flying or self._retrying
+            awaited = {self._arriving, landing} if busy else {self._arriving}
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             landing.cancel()
@@ -374,7 +375,9 @@ class Lane:
             await asyncio.sleep(lease / 3)
             sent = time.monotonic()
             with suppress(*OUTAGE):
-                mine = [message for message in self._flying.values() if message.fence]
+                flying = [message for message in self._flying.values() if message.fence]
+                # Letters that are handled once more do not fly.
+                mine = list({*flying, *self._effect.running})
                 lost = set(await self.ledger.keep(mine))
                 for message in mine:
                     self._effect.renewed(message, message not in lost, sent)

@@ -34,10 +34,10 @@ def _script(name: str) -> Script:
 
 
 @cache
-def _machine(name: str) -> Script:
-    """A script that needs the claim machine."""
-    machine = load("inbox.claims", "machine").source
-    return script.joined(machine, load("inbox.consumer", name).source)
+def _machine(name: str, *libraries: str) -> Script:
+    """A script that needs the claim machine, and maybe more."""
+    own = [load("inbox.consumer", part).source for part in (*libraries, name)]
+    return script.joined(load("inbox.claims", "machine").source, *own)
 
 
 class LaneLost(Exception):
@@ -92,10 +92,15 @@ class Ledger:
         found = await script.run(
             self.redis,
             _script("lease"),
-            [self._lease, layout.retries(self.name, self.lane, self.group)],
+            [self._lease, self._retries],
             [self.token, _milliseconds(length)],
         )
         return [script.text(place) for place in found[1:]] if found[0] else None
+
+    async def marked(self) -> list[str]:
+        """The places to be retried, for whoever needs no lane to work on them."""
+        found: Any = await self.redis.smembers(self._retries)
+        return [script.text(place) for place in found]
 
     async def leave(self) -> None:
         await script.run(self.redis, _script("release"), [self._lease], [self.token])
@@ -283,19 +288,27 @@ class Ledger:
         found: Any = await self.redis.lindex(self._queue(place), 0)
         return None if found is None else script.text(found)
 
-    async def reopen(self, event_id: str) -> Letter | timedelta | None:
+    async def reopen(self, event_id: str, place: str = "") -> Letter | timedelta | str | None:
         """Claim a letter for another try: the letter, or how long somebody else may be at it, or
-        None if there is none."""
-        keys = [
-            layout.record(self.name, self.lane, self.group, event_id),
-            self._letter(event_id),
-        ]
+        why it cannot be. None if there is none (any more); it is then out of its place's line."""
         kind, *rest = await script.run(
-            self.redis, _machine("reopen"), keys, [self.token, _microseconds(self.lease)]
+            self.redis,
+            _machine("reopen", "line"),
+            [
+                layout.record(self.name, self.lane, self.group, event_id),
+                self._letter(event_id),
+                self._dead,
+                self._parked,
+                self._queue(place),
+                self._retries,
+            ],
+            [self.token, _microseconds(self.lease), event_id, place],
         )
         match script.text(kind):
             case "running":
                 return timedelta(milliseconds=int(rest[0]))
+            case "refused":
+                return script.text(rest[0])
             case "gone":
                 return None
         fields = dict(zip(rest[1][::2], rest[1][1::2], strict=True))
@@ -311,14 +324,14 @@ class Ledger:
         seq = message.seq if self.by_seq else ""
         left = await script.run(
             self.redis,
-            _machine("close"),
+            _machine("close", "line"),
             [
                 self._record(message),
                 self._letter(message.event_id),
                 self._dead,
                 self._parked,
                 self._queue(message.place),
-                layout.retries(self.name, self.lane, self.group),
+                self._retries,
                 self._watermarks,
             ],
             [self.token, message.event_id, message.place, _milliseconds(self.kept), seq],
@@ -330,7 +343,7 @@ class Ledger:
         keys = [
             self._record(message),
             self._letter(message.event_id),
-            layout.retries(self.name, self.lane, self.group),
+            self._retries,
         ]
         fields = [item for name, value in about.items() for item in (f"@{name}", value)]
         arguments = [self.token, message.event_id, message.place, *fields]
@@ -349,6 +362,10 @@ class Ledger:
     @property
     def _dead(self) -> str:
         return layout.dead(self.name, self.lane, self.group)
+
+    @property
+    def _retries(self) -> str:
+        return layout.retries(self.name, self.lane, self.group)
 
     @property
     def _watermarks(self) -> str:

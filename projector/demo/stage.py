@@ -88,7 +88,9 @@ class Stage:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             bills = await self._bills()
-            letters = self._command("dead", "list", "--json").splitlines()
+            letters = self._command(
+                "dead", "list", "--json", "--waiting", "--limit", "10000"
+            ).splitlines()
             if letters and bills + len(letters) >= shop.committed and bills == before:
                 self._say(f"one order cannot be billed: it and {len(letters) - 1} behind it wait")
                 return

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
@@ -19,6 +20,7 @@ from outbox.delayed import move_due
 from projector import keys
 from projector.checkpoint import PUBLISHED, Checkpoints, at_rest
 from projector.cluster import AnyRedis
+from projector.dead.census import census
 from projector.position import Position
 from projector.progress import GroupState, Mark, Marks
 from projector.relay import Relay
@@ -78,10 +80,16 @@ class Janitor:
             reached = marks.newest_reached(streams)
             if reached is not None:
                 positions[group] = reached
+        await self._count_letters(lane, groups)
         before, at = self._saved.get(lane, ({}, 0.0))
         if positions != before or time.monotonic() - at >= IDLE.total_seconds():
             await self.checkpoints.save(lane, positions)
             self._saved[lane] = positions, time.monotonic()
+
+    async def _count_letters(self, lane: int, groups: Iterable[str]) -> None:
+        with suppress(ResponseError):  # they are counted for people alone: nothing waits for it
+            found = await census(self.redis, self.outbox.name, lane, sorted(groups))
+            self.telemetry.letters(lane, found)
 
     async def _tops(self, lane: int) -> dict[str, str]:
         found: Any = await self.redis.hgetall(keys.tops(self.outbox.name, lane))

@@ -13,6 +13,7 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from projector import keys
 from projector.cluster import AnyRedis
+from projector.dead.census import Census, census, summed
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.sink import script
@@ -128,6 +129,21 @@ async def _lane(
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     found = zip(names, json.loads(text), strict=True)
     return [stream_of(key, lane, facts, now) for key, facts in found]
+
+
+async def count_letters(
+    redis: AnyRedis, name: str, streams: Iterable[Stream]
+) -> tuple[Census, ...]:
+    """Of every group that reads a stream, over all lanes. One script call a lane."""
+    groups: dict[int, set[str]] = {}
+    for stream in streams:
+        groups.setdefault(stream.lane, set()).update(group.name for group in stream.groups)
+    found = await asyncio.gather(
+        *(_told(census(redis, name, lane, sorted(names))) for lane, names in groups.items())
+    )
+    return summed(
+        each for counted in found if not isinstance(counted, RedisError) for each in counted
+    )
 
 
 def stream_of(key: str, lane: int, facts: Facts, now: timedelta) -> Stream:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from projector.dead.census import Census
 from projector.rejected import SetAside
 
 
@@ -111,6 +112,8 @@ class Status:
     """Rows that were set aside, the newest first."""
     paused: tuple[str, ...] = ()
     """Topics that are held back by hand."""
+    letters: tuple[Census, ...] = ()
+    """The dead letters of each group, over all lanes."""
 
 
 def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
--- A letter was handled at last. The script that empties the queue of a key unparks the key.
+-- A letter was handled at last.
 --
 -- KEYS     the record, the letter, the dead letters, the parked keys, the queue, the retries, the
 --          watermarks
@@ -20,13 +20,4 @@ else
 end
 redis.call('DEL', KEYS[2])
 redis.call('ZREM', KEYS[3], ARGV[2])
-redis.call('SREM', KEYS[6], '#' .. ARGV[2])
-if redis.call('LREM', KEYS[5], 1, ARGV[2]) == 0 then
-  return 0
-end
-local left = redis.call('HINCRBY', KEYS[4], ARGV[3], -1)
-if left <= 0 then
-  redis.call('HDEL', KEYS[4], ARGV[3])
-  redis.call('SREM', KEYS[6], ARGV[3])
-end
-return left
+return leave_line(KEYS[4], KEYS[5], KEYS[6], ARGV[3], ARGV[2])

@@ -44,13 +44,23 @@ local function passes(place, seq, unsettled)
   end
 end
 
+-- Whether an event was handled before its key was parked; it does not wait in line then.
+local function handled(key, place, seq)
+  if by_seq and seq ~= '' then
+    local last = redis.call('HGET', KEYS[3], place)
+    return last and tonumber(seq) <= tonumber(last)
+  end
+  local record = read(key)
+  return record and record.state ~= 'running' and not absent(record, now)
+end
+
 for i = 4, #KEYS do
   local base = 4 + (i - 4) * 4
   local place, id, seq = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]
   if any_dead and redis.call('ZSCORE', KEYS[2], id) then
     judged('done')
   elseif any_parked and redis.call('HEXISTS', KEYS[1], place) == 1 then
-    judged('parked')
+    judged(handled(KEYS[i], place, seq) and 'done' or 'parked')
   elseif not by_seq or seq == '' or passes(place, seq, ARGV[base + 4]) then
     local new = redis.call('EXISTS', KEYS[i]) == 0
     local record, unreadable
