@@ -62,6 +62,7 @@ __all__ = [
     "Mismatch",
     "NewerRecord",
     "Record",
+    "Recovered",
     "RedisStore",
     "Running",
     "SqlAlchemyStore",
@@ -70,6 +71,8 @@ __all__ = [
     "SyncClaimStore",
     "current_claim",
     "new_token",
+    "process_event_idempotent",
+    "recover_pending_messages",
     "store_key",
     "tables",
 ]
@@ -78,11 +81,16 @@ if _TYPE_CHECKING:
     from inbox.claims.file import FileStore
     from inbox.claims.redis import RedisStore
     from inbox.claims.sql import SqlAlchemyStore
+    from inbox.processing import process_event_idempotent
+    from inbox.recovery import Recovered, recover_pending_messages
 
 _LATER = {
     "FileStore": "inbox.claims.file",
     "RedisStore": "inbox.claims.redis",
+    "Recovered": "inbox.recovery",
     "SqlAlchemyStore": "inbox.claims.sql",
+    "process_event_idempotent": "inbox.processing",
+    "recover_pending_messages": "inbox.recovery",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""
