@@ -116,9 +116,14 @@ class _Worker:
 
     @asynccontextmanager
     async def _renewing(self, entry: str) -> AsyncIterator[None]:
+        done = asyncio.Event()
+
         async def renew() -> None:
             while True:
-                await asyncio.sleep(self.idle / 3000)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.idle / 3000):
+                        await done.wait()
+                        return
                 with suppress(RedisError):
                     if not await self._script("renew", entry):
                         return
@@ -127,8 +132,8 @@ class _Worker:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            done.set()  # not cancelled: a client may swallow that
+            await task
 
     async def _script(self, name: str, *arguments: Any) -> Any:
         whose = (self.group, self.consumer)

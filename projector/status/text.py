@@ -48,7 +48,7 @@ def _sections(status: Status) -> Iterator[str]:
         [_stream(stream) for stream in status.streams],
     )
     yield from _table(
-        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS"),
+        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS", "LOST"),
         [_group(stream, group) for stream in status.streams for group in stream.groups],
     )
     yield from _table(
@@ -102,6 +102,7 @@ def _group(stream: Stream, group: Group) -> Sequence[str]:
         _time(group.oldest_pending_age),
         _time(group.oldest_pending_idle),
         str(group.consumers),
+        f"{group.lost:,}" if group.lost else NOTHING,
     )
 
 

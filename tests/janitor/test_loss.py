@@ -18,7 +18,7 @@ def reported(caplog) -> list[tuple[str, str, int]]:
 
 
 async def test_a_cap_that_trims_unread_entries_is_noticed(groups, caplog):
-    """By the server's counters, exactly (they are there since 7.0); once; and by whichever projector looks next."""
+    """Exactly, if the server counts (since 7.0); once, and not again by another projector."""
     await groups.create("a", "b")
     await groups.add(10)
     await groups.read("a", 2)

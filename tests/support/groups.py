@@ -19,6 +19,12 @@ TOPIC = "t"
 AT_ONCE = timedelta(0)
 
 
+def entries_of(read: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Of one stream, in any of the shapes that XREADGROUP's answer has."""
+    found = next(iter(read.values()))[0] if isinstance(read, dict) and read else read
+    return found[0][1] if isinstance(read, list) and read else found or []
+
+
 class Groups:
     def __init__(self, redis: Any) -> None:
         self.redis = redis
@@ -44,11 +50,7 @@ class Groups:
 
     async def read(self, group: str, count: int, consumer: str = "c", id: str = ">") -> list[str]:
         read = await self.redis.xreadgroup(group, consumer, {self.stream: id}, count=count)
-        streams = read.items() if isinstance(read, dict) else read
-        found = [entry for _, entries in streams for entry in entries]
-        if found and isinstance(found[0], list):
-            found = [entry for entries in found for entry in entries]
-        return [entry[0].decode() for entry in found]
+        return [entry.decode() for entry, _ in entries_of(read)]
 
     async def acknowledge(self, group: str, ids: list[str]) -> None:
         if ids:
