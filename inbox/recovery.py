@@ -56,7 +56,7 @@ async def recover_pending_messages(
     handled already by a consumer that died before its acknowledgement; wrap the handler with
     `process_event_idempotent` if that matters. Raises NOGROUP if there is no such group.
     """
-    milliseconds = int(seconds("idle", idle) * 1000)
+    milliseconds = max(int(seconds("idle", idle) * 1000), 1)
     worker = _Worker(redis, stream_key, group, consumer, milliseconds)
     handled = failed = gone = 0
     begin = "-"

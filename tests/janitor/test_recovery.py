@@ -69,7 +69,7 @@ async def test_ordered_lanes_are_left_alone(groups):
     """They recover by takeover: neither their consumer's entries, nor anything while a lease is
     held. And nothing is given to their consumer."""
     await groups.create("ours")
-    await groups.live("ours", "alive", "@lane")
+    await groups.live("ours", "alive")
     await groups.greet("ours", "alive")
     ids = await groups.add(2)
     await groups.read("ours", 1, layout.LANE_CONSUMER)
