@@ -114,6 +114,7 @@ __all__ = [
     "Processed",
     "QueueFull",
     "Record",
+    "Recovered",
     "RedisInbox",
     "RedisStore",
     "ReplayedFailure",
@@ -137,6 +138,8 @@ __all__ = [
     "hash_request",
     "idempotent",
     "new_token",
+    "process_event_idempotent",
+    "recover_pending_messages",
     "store_key",
     "tables",
 ]
@@ -159,6 +162,8 @@ if _TYPE_CHECKING:
     from inbox.guard.decorator import idempotent
     from inbox.guard.outcome import CallRecord, Failure
     from inbox.http.middleware import IdempotencyMiddleware
+    from inbox.processing import process_event_idempotent
+    from inbox.recovery import Recovered, recover_pending_messages
     from inbox.redis_inbox import RedisInbox
     from inbox.requests.dedup import RequestDedup
     from inbox.requests.executor import KeyedExecutor
@@ -175,6 +180,7 @@ _LATER = {
     "IdempotencyRecord": "inbox.commands",
     "IdempotencyStore": "inbox.commands",
     "KeyedExecutor": "inbox.requests.executor",
+    "Recovered": "inbox.recovery",
     "RedisInbox": "inbox.redis_inbox",
     "RedisStore": "inbox.claims.redis",
     "Reply": "inbox.requests.reply",
@@ -187,6 +193,8 @@ _LATER = {
     "command_guard": "inbox.commands",
     "hash_request": "inbox.commands",
     "idempotent": "inbox.guard.decorator",
+    "process_event_idempotent": "inbox.processing",
+    "recover_pending_messages": "inbox.recovery",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""

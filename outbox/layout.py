@@ -6,6 +6,9 @@ Topics are made of letters, digits, '.', '_' and '-', so that no stream can be c
 
 from __future__ import annotations
 
+LANE_CONSUMER = "@lane"
+"""The consumer that entries of an ordered lane are delivered to, whichever process has the lane."""
+
 
 def _lane(name: str, lane: int, what: str) -> str:
     return f"{{{name}:{lane}}}:{what}"
@@ -23,6 +26,16 @@ def position(name: str, lane: int) -> str:
 def tops(name: str, lane: int) -> str:
     """The last id of each stream that a projector has seen."""
     return _lane(name, lane, "@tops")
+
+
+def lost(name: str, lane: int) -> str:
+    """Entries that were gone from a stream before a group had them: how many, by `loss`."""
+    return _lane(name, lane, "@lost")
+
+
+def loss(why: str, topic: str, group: str) -> str:
+    """A field of `lost`. `why`: they were `unread`, or `pending`."""
+    return f"{why}:{topic}:{group}"
 
 
 def lease(name: str, lane: int, group: str | None = None) -> str:

@@ -287,8 +287,8 @@ class Projector:
             await self._share(source)
 
     async def _keep_house(self, source: AnySource) -> None:
-        """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
-        then, lane by lane."""
+        """Due events every second, by whoever holds the first lane; checkpoints, pruning and the
+        care of the streams now and then, lane by lane."""
         checkpoints = self._checkpoints(source)
         janitor = Janitor(
             self._engine,
@@ -297,6 +297,9 @@ class Projector:
             checkpoints,
             self.settings.topology,
             self.telemetry,
+            trim=self.settings.trim,
+            pending_idle=duration(self.settings.pending_idle),
+            consumer_idle=duration(self.settings.consumer_idle),
         )
         longest = self.settings.keep_at_most
         pruner = Pruner(
@@ -440,6 +443,7 @@ class Projector:
             return
         try:
             await janitor.checkpoint(relay)
+            await janitor.tend(relay.lane)
             self._setbacks.over("checkpoint", relay.lane)
         except RedisError as problem:
             await self._set_back("checkpoint", {relay.lane: problem})

@@ -12,7 +12,7 @@ class Problem:
     """Something that does not move: a topic of a lane, a lane, or (neither given) all of it."""
 
     reason: str
-    """Of a topic: full, type, deleted, refused, paused, unread. Of a lane: stopped, or what
+    """Of a topic: full, type, deleted, refused, paused, unread, lost. Of a lane: stopped, or what
     `trouble.reason` calls the trouble it waits out. Of all: starting, stalled, or an outage as it
     is called there."""
     detail: str

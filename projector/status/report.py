@@ -62,6 +62,8 @@ class Group:
     """Since it entered the stream."""
     oldest_pending_idle: timedelta | None = None
     """Since it was last delivered."""
+    lost: int = 0
+    """Entries that were removed from the stream before the group had them, if it was noticed."""
 
 
 @dataclass(frozen=True, slots=True)

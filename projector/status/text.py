@@ -49,7 +49,7 @@ def _sections(status: Status) -> Iterator[str]:
         [_stream(stream) for stream in status.streams],
     )
     yield from table(
-        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS"),
+        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS", "LOST"),
         [_group(stream, group) for stream in status.streams for group in stream.groups],
     )
     yield from table(
@@ -107,6 +107,7 @@ def _group(stream: Stream, group: Group) -> Sequence[str]:
         time(group.oldest_pending_age),
         time(group.oldest_pending_idle),
         str(group.consumers),
+        f"{group.lost:,}" if group.lost else NOTHING,
     )
 
 
