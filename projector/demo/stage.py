@@ -125,7 +125,7 @@ class Stage:
         self._say(f"killed {what} (SIGKILL)")
 
     def _projector(self) -> subprocess.Popen[bytes]:
-        options = ("--lease", LEASE, "--checkpoint", "1")
+        options = ("--lease", LEASE, "--checkpoint", "1", "--no-trim")  # the audit reads them all
         return self._start("projector", "run", *options)
 
     def _consumer(self) -> subprocess.Popen[bytes]:

@@ -113,6 +113,12 @@ local function claim(key, token, fingerprint, lease, now)
   local record, unreadable = read(key)
   if unreadable then
     return unreadable
+  elseif record and record.state == 'running' and record.token == token
+      and record.fingerprint == fingerprint then
+    -- The same request again, after its answer was lost: the same claim, not a second owner.
+    record.heartbeat, record.expires = now, now + lease
+    write(key, record, milliseconds(lease) + GRACE)
+    return {'claimed', whole(record.fence), '0'}
   elseif absent(record, now) then
     local fresh, taken_over = take(key, record, token, fingerprint, lease, now)
     return {'claimed', whole(fresh.fence), taken_over and '1' or '0'}
@@ -121,13 +127,8 @@ local function claim(key, token, fingerprint, lease, now)
     return {'mismatch', record.fingerprint}
   elseif record.state ~= 'running' then
     return {'done', text_of(record)}
-  elseif record.token ~= token then
-    return {'running', whole(record.expires - now)}
   end
-  -- The same request again, after its answer was lost: the same claim, not a second owner.
-  record.heartbeat, record.expires = now, now + lease
-  write(key, record, milliseconds(lease) + GRACE)
-  return {'claimed', whole(record.fence), '0'}
+  return {'running', whole(record.expires - now)}
 end
 
 -- Whether a text is the record of a claim that the token holds, without taking it apart.
