@@ -32,6 +32,7 @@ from inbox.errors import (
     AlreadyCompleted,
     AlreadyLocked,
     ArgumentNotEncodable,
+    BadHandler,
     ClaimLost,
     CommitRefused,
     ConcurrentActionError,
@@ -48,15 +49,19 @@ from inbox.errors import (
     InvalidSetting,
     InvalidSource,
     NewerRecord,
+    NoProjector,
     NotLocked,
     OutcomeNotVisible,
+    PermanentError,
     QueueFull,
     ReplayedFailure,
     ResultNotStored,
     ResultUnavailable,
     StoreUnavailable,
     WaitsForItself,
+    WindowTooShort,
 )
+from inbox.outcome import Busy, Duplicate, Handled, Processed
 from inbox.schema import InboxTables, tables
 
 __all__ = [
@@ -64,6 +69,8 @@ __all__ = [
     "AlreadyLocked",
     "Applied",
     "ArgumentNotEncodable",
+    "BadHandler",
+    "Busy",
     "CallRecord",
     "Claim",
     "ClaimLost",
@@ -72,12 +79,15 @@ __all__ = [
     "CommandState",
     "CommitRefused",
     "ConcurrentActionError",
+    "Consumer",
     "CorruptRecord",
     "Done",
+    "Duplicate",
     "DuplicateExecutionError",
     "ExecutorClosed",
     "Failure",
     "FileStore",
+    "Handled",
     "Held",
     "IdempotencyConflictError",
     "IdempotencyMiddleware",
@@ -97,29 +107,39 @@ __all__ = [
     "MemoryStore",
     "Mismatch",
     "NewerRecord",
+    "NoProjector",
     "NotLocked",
     "OutcomeNotVisible",
+    "PermanentError",
+    "Processed",
     "QueueFull",
     "Record",
+    "Recovered",
+    "RedisInbox",
     "RedisStore",
     "ReplayedFailure",
     "Reply",
     "RequestDedup",
     "ResultNotStored",
     "ResultUnavailable",
+    "Retry",
     "Running",
     "SqlAlchemyIdempotency",
     "SqlAlchemyStore",
+    "SqlInbox",
     "State",
     "StoreUnavailable",
     "StoredResponse",
     "SyncClaimStore",
     "WaitsForItself",
+    "WindowTooShort",
     "command_guard",
     "current_claim",
     "hash_request",
     "idempotent",
     "new_token",
+    "process_event_idempotent",
+    "recover_pending_messages",
     "store_key",
     "tables",
 ]
@@ -137,31 +157,44 @@ if _TYPE_CHECKING:
         command_guard,
         hash_request,
     )
+    from inbox.consumer.consumer import Consumer
+    from inbox.consumer.retry import Retry
     from inbox.guard.decorator import idempotent
     from inbox.guard.outcome import CallRecord, Failure
     from inbox.http.middleware import IdempotencyMiddleware
+    from inbox.processing import process_event_idempotent
+    from inbox.recovery import Recovered, recover_pending_messages
+    from inbox.redis_inbox import RedisInbox
     from inbox.requests.dedup import RequestDedup
     from inbox.requests.executor import KeyedExecutor
     from inbox.requests.reply import Reply
+    from inbox.sql_inbox import SqlInbox
 
 _LATER = {
     "CallRecord": "inbox.guard.outcome",
     "CommandState": "inbox.commands",
+    "Consumer": "inbox.consumer.consumer",
     "Failure": "inbox.guard.outcome",
     "FileStore": "inbox.claims.file",
     "IdempotencyMiddleware": "inbox.http.middleware",
     "IdempotencyRecord": "inbox.commands",
     "IdempotencyStore": "inbox.commands",
     "KeyedExecutor": "inbox.requests.executor",
+    "Recovered": "inbox.recovery",
+    "RedisInbox": "inbox.redis_inbox",
     "RedisStore": "inbox.claims.redis",
     "Reply": "inbox.requests.reply",
     "RequestDedup": "inbox.requests.dedup",
+    "Retry": "inbox.consumer.retry",
     "SqlAlchemyIdempotency": "inbox.commands",
     "SqlAlchemyStore": "inbox.claims.sql",
+    "SqlInbox": "inbox.sql_inbox",
     "StoredResponse": "inbox.commands",
     "command_guard": "inbox.commands",
     "hash_request": "inbox.commands",
     "idempotent": "inbox.guard.decorator",
+    "process_event_idempotent": "inbox.processing",
+    "recover_pending_messages": "inbox.recovery",
 }
 """Names whose module needs a package that not everyone wants to wait for: imported when first asked
 for."""

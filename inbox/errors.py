@@ -231,6 +231,42 @@ class ResultNotStored(UserWarning):
     """A call went well, but its result cannot be stored: a replay will raise ResultUnavailable."""
 
 
+class BadHandler(InboxError, TypeError):
+    """A function cannot be a handler as it stands."""
+
+    def __init__(self, function: object, problem: str) -> None:
+        super().__init__(f"handler {getattr(function, '__qualname__', function)!s}: {problem}")
+        self.function = function
+        self.problem = problem
+
+
+class PermanentError(InboxError):
+    """Raise it in a handler when trying again is of no use: the event is a dead letter at once."""
+
+
+class WindowTooShort(InboxError, ValueError):
+    """Events may be published again after the inbox has forgotten that they were handled."""
+
+    def __init__(self, window: float, retention: float) -> None:
+        super().__init__(
+            f"the inbox remembers events for {window:g} s, but the outbox keeps rows for "
+            f"{retention:g} s and may publish them again: give the inbox a longer window"
+        )
+        self.window = window
+        self.retention = retention
+
+
+class NoProjector(InboxError):
+    """Nobody has said yet how many lanes the outbox has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no projector of outbox {name!r} has been seen in this Redis: start one, or say "
+            "Consumer(lanes=…)"
+        )
+        self.name = name
+
+
 class ConcurrentActionError(InboxError):
     """The user is doing something else to the entity; nothing was done."""
 

@@ -14,11 +14,13 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 Door = Literal["function", "command", "http", "request", "message"]
 
-Outcome = Literal["miss", "hit", "conflict", "busy", "wait", "takeover", "lost", "failed", "error"]
+Outcome = Literal[
+    "miss", "hit", "conflict", "busy", "wait", "takeover", "lost", "failed", "dead", "error"
+]
 """miss: the effect ran. hit: a saved answer was given. conflict: the key was used for something
 else. busy: refused, since the first one still runs. wait: waited for it. takeover: its lease was
 over, and the effect ran again. lost: somebody took ours over. failed: the effect raised.
-error: the store did not answer."""
+dead: it was given up. error: the store did not answer."""
 
 
 class Metrics:
@@ -44,6 +46,13 @@ class Metrics:
     def count(self, door: Door, name: str, outcome: Outcome) -> None:
         """`name` says which function, operation or route; never a key."""
         self._outcome(door, name, outcome).inc()
+
+    def count_many(self, door: Door, name: str, outcome: Outcome, many: int) -> None:
+        self._outcome(door, name, outcome).inc(many)
+
+    def clock(self, door: Door, name: str) -> Histogram:
+        """For those who time many effects: where to `observe` seconds."""
+        return self._timer(door, name)
 
     def timed(self, door: Door, name: str) -> AbstractContextManager[None]:
         """Around the effect, whether it raises or not."""

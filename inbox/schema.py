@@ -39,10 +39,12 @@ class InboxTables:
     """
     claims       the records of SqlAlchemyStore, one to a key
     idempotency  the records of SqlAlchemyIdempotency, one to a tenant and key
+    handled      the events that SqlInbox has seen handled, by group
     """
 
     claims: Table
     idempotency: Table
+    handled: Table
 
 
 def tables(metadata: MetaData, *, schema: str | None = None, prefix: str = "") -> InboxTables:
@@ -57,8 +59,25 @@ def tables(metadata: MetaData, *, schema: str | None = None, prefix: str = "") -
         return make(metadata, schema, f"{prefix}{name}") if found is None else found
 
     return InboxTables(
-        claims=put("inbox_claims", _claims), idempotency=put("idempotency", _idempotency)
+        claims=put("inbox_claims", _claims),
+        idempotency=put("idempotency", _idempotency),
+        handled=put("inbox_handled", _handled),
     )
+
+
+def _handled(metadata: MetaData, schema: str | None, name: str) -> Table:
+    table = Table(
+        name,
+        metadata,
+        Column("consumer", Text, nullable=False),
+        Column("event_id", Text, nullable=False),
+        Column("handled_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        PrimaryKeyConstraint("consumer", "event_id", name=conv(f"{name}_pkey")),
+        schema=schema,
+        info={MARK: True},
+    )
+    Index(conv(f"{name}_handled_at_idx"), table.c.handled_at)
+    return table
 
 
 def _claims(metadata: MetaData, schema: str | None, name: str) -> Table:

@@ -37,7 +37,7 @@ sys.modules[__name__].__class__ = _PluginModule
 Place = tuple[str | None, str]
 """A table's schema (None: the connection's own) and name."""
 
-INBOX = ("inbox_claims", "idempotency")
+INBOX = ("inbox_claims", "idempotency", "inbox_handled")
 """The tables of `projector migrate` that the package `inbox` declares."""
 
 

@@ -42,6 +42,8 @@ class Config(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defa
     checkpoint: float | None = None
     retention: float | None = None
     keep_at_most: float | None = None
+    trim: bool | None = None
+    pending_idle: float | None = None
     event_bytes: int | None = None
     http: str | None = None
     log_format: str | None = None

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from asyncpg.exceptions import InterfaceError, PostgresError
@@ -16,11 +17,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from tenacity import AsyncRetrying, retry_if_exception_type
 
-from outbox import Outbox
+from outbox import Outbox, fields
 from outbox.ending import end
-from projector import trouble
+from outbox.errors import InvalidField
+from projector import keys, trouble
 from projector.checkpoint import Checkpoints
 from projector.cluster import AnyRedis
+from projector.dead.letters import REMEMBERED, DeadLetters
 from projector.errors import ProjectorError
 from projector.hint import Hint
 from projector.janitor import Janitor
@@ -146,9 +149,16 @@ class Projector:
                     stored = now.stored
             return len(lanes)
 
-    async def drop_group(self, group: str) -> int:
-        """Retire a consumer group: nothing waits for it any more. How many streams had it."""
+    async def drop_group(self, group: str, *, force: bool = False) -> int:
+        """Retire a consumer group: nothing waits for it any more. How many streams had it. Raises
+        GroupHasLetters if it has dead letters, unless they are to go with it by `force`."""
         async with self._source() as source:
+            try:
+                letters = await self.dead(group)
+            except InvalidField:
+                letters = None  # no consumer of ours has such a name
+            if letters and not force:
+                await letters.refuse_any()
             checkpoints = self._checkpoints(source)
             topics = [
                 topic for topic, names in (await checkpoints.groups()).items() if group in names
@@ -158,7 +168,18 @@ class Projector:
                 for topic in topics:
                     dropped += await self._sink.drop_group(lane, topic, group)
             await checkpoints.drop_group(group)
+            if letters:
+                await letters.drop()
             return dropped
+
+    async def dead(self, group: str) -> DeadLetters:
+        """The dead letters of a group of our consumers."""
+        fields.name("group", group)
+        await self._meet()
+        redis, name = self._leases.redis, self.settings.name
+        retention: Any = await redis.hget(keys.meta(name), "retention")
+        remembered = max(REMEMBERED, timedelta(seconds=int(retention or 0)))
+        return DeadLetters(redis, name, await self._lanes(), group, remembered)
 
     async def groups(self) -> dict[str, set[str]]:
         """The consumer groups that are known, by topic."""
@@ -266,8 +287,8 @@ class Projector:
             await self._share(source)
 
     async def _keep_house(self, source: AnySource) -> None:
-        """Due events every second, by whoever holds the first lane; checkpoints and pruning now and
-        then, lane by lane."""
+        """Due events every second, by whoever holds the first lane; checkpoints, pruning and the
+        care of the streams now and then, lane by lane."""
         checkpoints = self._checkpoints(source)
         janitor = Janitor(
             self._engine,
@@ -276,6 +297,9 @@ class Projector:
             checkpoints,
             self.settings.topology,
             self.telemetry,
+            trim=self.settings.trim,
+            pending_idle=duration(self.settings.pending_idle),
+            consumer_idle=duration(self.settings.consumer_idle),
         )
         longest = self.settings.keep_at_most
         pruner = Pruner(
@@ -419,6 +443,7 @@ class Projector:
             return
         try:
             await janitor.checkpoint(relay)
+            await janitor.tend(relay.lane)
             self._setbacks.over("checkpoint", relay.lane)
         except RedisError as problem:
             await self._set_back("checkpoint", {relay.lane: problem})

@@ -9,6 +9,21 @@ class ProjectorError(Exception):
     """The base of every error of this package."""
 
 
+class GroupHasLetters(ProjectorError):
+    """A group was not dropped: its dead letters, and what waits behind them, would go with it."""
+
+    def __init__(self, group: str, dead: int, waiting: int, parked: int) -> None:
+        super().__init__(
+            f"group {group!r} was not dropped: it has {dead} dead letters, and {waiting} events "
+            f"wait behind them ({parked} parked keys); look at them with `projector dead list "
+            f"--group {group}`, or drop it with --force and lose them"
+        )
+        self.group = group
+        self.dead = dead
+        self.waiting = waiting
+        self.parked = parked
+
+
 class MigrationError(ProjectorError):
     """The tables could not be brought into the database, or out of it; nothing was changed."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from projector.dead.census import Census
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that does not move: a topic of a lane, a lane, or (neither given) all of it."""
 
     reason: str
-    """Of a topic: full, type, deleted, refused, paused, unread. Of a lane: stopped, or what
+    """Of a topic: full, type, deleted, refused, paused, unread, lost. Of a lane: stopped, or what
     `trouble.reason` calls the trouble it waits out. Of all: starting, stalled, or an outage as it
     is called there."""
     detail: str
@@ -29,3 +31,6 @@ class Health:
     ready: bool
     """Every lane that is held, and every topic, moves."""
     problems: list[Problem]
+    letters: tuple[Census, ...] = ()
+    """The dead letters of each group, on the lanes that are held. They are a consumer's matter, and
+    make no projector unready."""

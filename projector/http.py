@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
+from projector.dead.census import Census
 from projector.errors import ProjectorError
 from projector.health import Problem
 from projector.telemetry import Telemetry
@@ -143,7 +144,9 @@ def _page(path: str, telemetry: Telemetry) -> bytes:
             now = telemetry.now()
             health = telemetry.health(now)
             problems = [_problem(problem, now) for problem in health.problems]
-            return _told(health.ready, {"ready": health.ready, "problems": problems})
+            letters = [_letters(found) for found in health.letters if found.dead or found.waiting]
+            told = {"ready": health.ready, "problems": problems, "dead_letters": letters}
+            return _told(health.ready, told)
     return _response(HTTPStatus.NOT_FOUND)
 
 
@@ -154,6 +157,15 @@ def _problem(problem: Problem, now: float) -> dict[str, object]:
         "reason": problem.reason,
         "detail": problem.detail,
         "seconds": round(now - problem.since, 3),
+    }
+
+
+def _letters(found: Census) -> dict[str, object]:
+    return {
+        "group": found.group,
+        "dead": found.dead,
+        "waiting": found.waiting,
+        "parked": found.parked,
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from projector.errors import ProjectorError
+from projector.janitor import CONSUMER_IDLE, PENDING_IDLE
 from projector.relay import BATCH, BATCH_BYTES
 from projector.source.batch import EVENT_BYTES
 from projector.topology import Topology
@@ -58,6 +59,12 @@ class Settings:
     """How long rows are kept after every group has acknowledged them."""
     keep_at_most: Duration | None = None
     """How long rows are kept that a group has not acknowledged; None keeps them until it has."""
+    trim: bool = True
+    """Remove entries that every group has acknowledged from their streams."""
+    pending_idle: Duration = PENDING_IDLE
+    """How long an entry is pending before it is taken from a consumer that is dead."""
+    consumer_idle: Duration = CONSUMER_IDLE
+    """How long a consumer with nothing pending must be silent before it is removed."""
     lease: Duration = 10
     """How long a lane stays with a projector that does not renew it."""
     topology: Topology = field(default_factory=dict)
@@ -67,7 +74,10 @@ class Settings:
         for setting in ("batch", "batch_bytes", "event_bytes"):
             if getattr(self, setting) < 1:
                 raise InvalidSetting(setting, "must be at least 1")
-        for setting in ("poll_busy", "poll_idle", "checkpoint", "lease"):
+        for setting in (
+            *("poll_busy", "poll_idle", "checkpoint", "lease"),
+            *("pending_idle", "consumer_idle"),
+        ):
             if duration(getattr(self, setting)) <= timedelta(0):
                 raise InvalidSetting(setting, "must be longer than nothing")
         if duration(self.retention) < timedelta(0):

@@ -1,6 +1,6 @@
 """What a projector tells about itself while it runs: metrics, and whether it is well.
 
-Labels are lane, topic and reason only. Their number is bounded; that of keys and ids is not.
+Labels are lane, topic, group and reason only. Their number is bounded; that of keys and ids is not.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from projector.dead.census import Census, summed
 from projector.health import Health, Problem
 
 UNREAD = "unread"
+LOST = "lost"
+LOSS_SHOWN = 600.0
+"""Seconds that a loss counts as a problem."""
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _STREAM = re.compile(r"\{.+:(\d+)\}:(.+)")
 
@@ -43,6 +47,8 @@ class Telemetry:
         self._started = self._beat = clock()
         self._held: set[int] | None = None
         self._problems: dict[Place, Problem] = {}
+        self._letters: dict[int, dict[str, Census]] = {}
+        self._losses: dict[tuple[int, str, str], Problem] = {}
         self._metrics = _Metrics()
         self._metrics.look_age.set_function(lambda: self._clock() - self._beat)
         self._metrics.ready.set_function(lambda: self.health().ready)
@@ -97,13 +103,45 @@ class Telemetry:
         if problem and problem.reason == UNREAD:
             self._clear((lane, topic))
 
+    def letters(self, lane: int, found: Iterable[Census]) -> None:
+        """The dead letters of the groups that read the lane."""
+        before, now = self._letters.pop(lane, {}), {each.group: each for each in found}
+        for group in before.keys() - now.keys():
+            self._metrics.dead.remove(lane, group)
+            self._metrics.waiting_behind.remove(lane, group)
+            self._metrics.parked.remove(lane, group)
+        for group, each in now.items():
+            self._metrics.dead.labels(lane, group).set(each.dead)
+            self._metrics.waiting_behind.labels(lane, group).set(each.waiting)
+            self._metrics.parked.labels(lane, group).set(each.parked)
+        if now:
+            self._letters[lane] = now
+
+    def trimmed(self, lane: int, topic: str, count: int) -> None:
+        """Entries that every group has acknowledged were removed."""
+        self._metrics.trimmed.labels(lane, topic).inc(count)
+
+    def handed_over(self, lane: int, topic: str, count: int) -> None:
+        """Pending entries of dead consumers were given to living ones."""
+        self._metrics.handed_over.labels(lane, topic).inc(count)
+
+    def lost(self, lane: int, topic: str, group: str, why: str, count: int) -> None:
+        """Entries were removed before a group had them: `unread`, or `pending`. Nothing heals that,
+        so it is a problem for a while, and then history."""
+        self._metrics.lost.labels(lane, topic, why).inc(count)
+        detail = f"at least {count} entries were gone before group {group} had them ({why})"
+        self._losses[lane, topic, group] = Problem(LOST, detail, self._clock(), lane, topic)
+
     def holds(self, lanes: Iterable[int]) -> None:
         """The lanes that are ours now. What was wrong with others is no longer our concern."""
         held, before = set(lanes), self._held or set()
         for lane in before - held:
             self._metrics.held.remove(lane)
+            self.letters(lane, ())
             for place in [place for place in self._problems if place[0] == lane]:
                 self._clear(place)
+            for loss in [loss for loss in self._losses if loss[0] == lane]:
+                del self._losses[loss]
         for lane in held - before:
             self._metrics.held.labels(lane).set(1)
         self._held = held
@@ -177,13 +215,15 @@ class Telemetry:
         now = self._clock() if now is None else now
         alive = now - self._beat <= self._patience
         problems = list(self._problems.values())
+        problems += [loss for loss in self._losses.values() if now - loss.since < LOSS_SHOWN]
         if not alive:
             idle = f"the loop has not turned for {now - self._beat:.0f} s"
             problems.insert(0, Problem("stalled", idle, self._beat))
         elif self._held is None and EVERYTHING not in self._problems:
             detail = "no lane has been asked for yet"
             problems.insert(0, Problem("starting", detail, self._started))
-        return Health(alive, not problems, problems)
+        letters = summed(each for lane in self._letters.values() for each in lane.values())
+        return Health(alive, not problems, problems, letters)
 
     def _clear(self, place: Place) -> None:
         problem = self._problems.pop(place, None)
@@ -241,6 +281,25 @@ class _Metrics:
         self.detached = gauge("topic_detached", "1 while a topic is detached.", *where)
         self.detachments = counter(
             "topic_detachments_total", "How often a topic was detached from its lane.", *where
+        )
+        whose = ("lane", "group")
+        self.dead = gauge("dead_letters", "Events that a group gave up on.", *whose)
+        self.waiting_behind = gauge(
+            "waiting_letters", "Events of parked keys that wait behind a dead letter.", *whose
+        )
+        self.parked = gauge("parked_keys", "Keys that wait for a dead letter.", *whose)
+        self.trimmed = counter(
+            "entries_trimmed_total",
+            "Entries that every group had acknowledged and that were removed.",
+            *("lane", "topic"),
+        )
+        self.handed_over = counter(
+            "entries_handed_over_total",
+            "Pending entries of dead consumers that were given to living ones.",
+            *("lane", "topic"),
+        )
+        self.lost = counter(
+            "entries_lost_total", "Entries that were gone before a group had them.", *where
         )
         self.outage = gauge("outage", "1 while a server is away.", "reason")
         self.outages = counter("outages_total", "How often a server was away.", "reason")

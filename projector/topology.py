@@ -16,8 +16,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     groups: tuple[str, ...] = ()
     """Consumer groups that exist from the first event on, so that a producer may be deployed before
     its consumers. Created at 0, and remembered in the database."""
+    recover: tuple[str, ...] = ()
+    """Groups of other clients whose pending entries are given to a living consumer when theirs is
+    dead. For consumers that re-read their pending list: who reads `>` alone never sees them."""
     maxlen: int = 0
-    """Keep about this many entries, whoever has read them; 0 never trims."""
+    """Keep about this many entries, whoever has read them; 0 has no such limit."""
     approximate: bool = True
     """Trim whole nodes of the stream, which is much cheaper; a few more entries may stay."""
     high_water: int = HIGH_WATER
@@ -27,7 +30,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     database until there is room. `trim`: the oldest entries go, read or not."""
 
     def __post_init__(self) -> None:
-        if any(not group for group in self.groups):
+        if any(not group for group in (*self.groups, *self.recover)):
             raise ValueError("a group's name must not be empty")
         if min(self.maxlen, self.high_water) < 0:
             raise ValueError("maxlen and high_water count entries; 0 means no limit")

@@ -35,7 +35,7 @@ COPYABLE = (redis.asyncio.ConnectionPool, redis.asyncio.BlockingConnectionPool)
 
 
 class RedisStore(AsyncStore):
-    """Claims for everyone who reaches the same Redis, one hash a key under `prefix`.
+    """Claims for everyone who reaches the same Redis, one text a key under `prefix`.
 
     Takes a client for sync or for asyncio; either way the store serves both. Async code with a sync
     client waits in threads. Sync code with an async client goes through an event loop of our own
@@ -167,21 +167,22 @@ def _microseconds(field: str, duration: Seconds) -> int:
     return round(seconds(field, duration) * 1_000_000)
 
 
-def _record(key: str, pairs: list[bytes]) -> Record:
-    fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    completed = fields.get(b"completed")
+def _record(key: str, text: bytes) -> Record:
+    """As machine.lua writes it."""
+    version, state, token, fence, fingerprint, *times, _, payload = text.split(b"\0", 10)
+    started, heartbeat, expires, completed = times
     return Record(
         key=key,
-        state=State(fields[b"state"].decode()),
-        token=fields[b"token"].decode(),
-        fence=int(fields[b"fence"]),
-        fingerprint=fields[b"fingerprint"].decode(),
-        payload=fields.get(b"payload"),
-        started_at=_seconds(fields[b"started"]),
-        heartbeat=_seconds(fields[b"heartbeat"]),
-        completed_at=None if completed is None else _seconds(completed),
-        expires_at=_seconds(fields[b"expires"]),
-        version=int(fields[b"version"]),
+        state=State(state.decode()),
+        token=token.decode(),
+        fence=int(fence),
+        fingerprint=fingerprint.decode(),
+        payload=payload[1:] if payload.startswith(b"+") else None,
+        started_at=_seconds(started),
+        heartbeat=_seconds(heartbeat),
+        completed_at=_seconds(completed) if completed else None,
+        expires_at=_seconds(expires),
+        version=int(version),
     )
 
 

@@ -17,7 +17,7 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from inbox.errors import StoreUnavailable
 
-PRELUDE = "record"
+PRELUDE = "machine"
 
 
 class Call(Struct, frozen=True):

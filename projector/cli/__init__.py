@@ -7,6 +7,7 @@ import sys
 import typer
 
 from outbox import OutboxError
+from projector.cli.dead import dead
 from projector.cli.demo import demo
 from projector.cli.groups import groups
 from projector.cli.migrate import migrate
@@ -37,6 +38,7 @@ app.command()(status)
 app.command()(migrate)
 app.command()(rebase)
 app.add_typer(groups, name="groups")
+app.add_typer(dead, name="dead")
 app.command()(pause)
 app.command()(resume)
 app.add_typer(rejected, name="rejected")

@@ -8,7 +8,7 @@ import typer
 
 
 def demo() -> None:
-    """Watch a small shop's events reach their streams, on real servers from wheels."""
-    from projector.demo import main
+    """Watch orders become events and bills, while processes are killed; on real servers."""
+    from projector.demo.stage import main
 
     raise typer.Exit(asyncio.run(main()))

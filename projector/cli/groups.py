@@ -23,8 +23,12 @@ def list_groups(place: Place) -> None:
 @groups.command("drop")
 @placed
 def drop_group(
-    place: Place, group: Annotated[str, typer.Argument(help="The group to retire.")]
+    place: Place,
+    group: Annotated[str, typer.Argument(help="The group to retire.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it has dead letters: they are lost.")
+    ] = False,
 ) -> None:
     """Retire a group that nobody runs any more: what it has not read is lost to it."""
-    count = place.ask(lambda projector: projector.drop_group(group))
+    count = place.ask(lambda projector: projector.drop_group(group, force=force))
     typer.echo(f"dropped group {group!r} from {count} streams")

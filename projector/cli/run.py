@@ -73,6 +73,17 @@ def run(
             show_default="for ever",
         ),
     ] = None,
+    trim: Annotated[
+        bool,
+        typer.Option("--trim/--no-trim", help="Remove entries that every group has acknowledged."),
+    ] = True,
+    pending_idle: Annotated[
+        float,
+        typer.Option(
+            "--pending-idle",
+            help="Seconds after which pending entries of a dead consumer go to a living one.",
+        ),
+    ] = 300,
     event_bytes: Annotated[
         int, typer.Option("--event-bytes", min=1, help="Larger events are set aside.")
     ] = EVENT_BYTES,
@@ -106,6 +117,8 @@ def run(
         checkpoint=checkpoint,
         retention=retention,
         keep_at_most=keep_at_most,
+        trim=trim,
+        pending_idle=pending_idle,
         event_bytes=event_bytes,
         topology=load(config).topics if config else {},
         notify=notify,

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from hashlib import sha1
-from importlib import resources
 from typing import Any
 
 import hiredis
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
+from outbox.script import Script, load, text
 from projector.cluster import AnyRedis, at
+
+__all__ = ["run", "text"]
 
 ASKING = hiredis.pack_command(("ASKING",))
 
 
-async def run(redis: AnyRedis, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-    """The script's answer. After an error nobody knows whether it ran.
+async def run(
+    redis: AnyRedis, script: str | Script, keys: Sequence[str], arguments: Sequence[Any]
+) -> Any:
+    """The script's answer; names are those of `lua/` here. After an error nobody knows whether it
+    ran.
 
     Packed by hiredis on a connection of its own, since redis-py's own packing costs more than the
     script; and without its retries, which would run the script a second time.
     """
-    source, digest = _script(name)
+    if isinstance(script, str):
+        script = load("projector.sink", script)
     tail = (len(keys), *keys, *arguments)
     try:
-        return await _send(redis, keys[0], ("EVALSHA", digest, *tail))
+        return await _send(redis, keys[0], ("EVALSHA", script.digest, *tail))
     except NoScriptError:  # it did not run
-        return await _send(redis, keys[0], ("EVAL", source, *tail))
-
-
-def text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-@cache
-def _script(name: str) -> tuple[str, str]:
-    source = (resources.files("projector.sink") / "lua" / f"{name}.lua").read_text("utf-8")
-    return source, sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return await _send(redis, keys[0], ("EVAL", script.source, *tail))
 
 
 async def _send(redis: AnyRedis, key: str, command: tuple[Any, ...]) -> Any:

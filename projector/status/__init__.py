@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox import Outbox
 from projector.cluster import AnyRedis
+from projector.dead.census import Census
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
@@ -29,7 +30,7 @@ from projector.source.batch import Topics
 from projector.status.backlog import Part, part_of
 from projector.status.postgres import PostgresReader
 from projector.status.reader import Reader
-from projector.status.redis import Stock, Stored, look_at_streams, take_stock
+from projector.status.redis import Stock, Stored, count_letters, look_at_streams, take_stock
 from projector.status.report import Detached, Holder, Lane, Status, Stream
 from projector.status.sqlite import SqliteReader, check_file
 from projector.trouble import told
@@ -61,6 +62,7 @@ async def gather(
         horizon=look.horizon,
         rejected=look.rejected,
         paused=look.paused,
+        letters=look.letters,
     )
 
 
@@ -78,6 +80,7 @@ class _Look:
     horizon: tuple[Holder, ...] = ()
     rejected: tuple[SetAside, ...] = ()
     paused: tuple[str, ...] = ()
+    letters: tuple[Census, ...] = ()
 
     async def take(self) -> None:
         """The lanes from the database, their positions from Redis, then what lies behind them."""
@@ -105,6 +108,7 @@ class _Look:
                 self.lanes = [_held(lane, stored) for lane, stored in stock.lanes.items()]
                 self.redis_problem = self._told(stock.problem) if stock.problem else None
                 self.streams = await look_at_streams(self.redis, stock)
+                self.letters = await count_letters(self.redis, self.outbox.name, self.streams)
         except TROUBLE as exc:
             self.redis_problem = self._told(exc)
 

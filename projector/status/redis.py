@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from outbox import layout
 from projector import keys
 from projector.cluster import AnyRedis
+from projector.dead.census import Census, census, summed
 from projector.errors import ProjectorError
 from projector.lane import LaneState
 from projector.sink import script
@@ -36,6 +38,8 @@ class Stored:
     lease_left: timedelta | None = None
     streams: tuple[str, ...] = ()
     """The keys that a projector has published to, or could not."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Entries that were gone before a group had them, as `layout.loss` names them."""
     now: timedelta = timedelta(0)
     """The clock of the lane's server, since 1970."""
     problem: RedisError | None = None
@@ -80,7 +84,9 @@ async def _told(answer: Awaitable[T]) -> T | RedisError:
 
 async def _stored(redis: AnyRedis, name: str, lane: int) -> Stored:
     touched = [keys.position(name, lane), keys.lease(name, lane), keys.tops(name, lane)]
-    seconds, micros, state, holder, left, streams = await script.run(redis, "stock", touched, [])
+    touched.append(layout.lost(name, lane))
+    answer = await script.run(redis, "stock", touched, [])
+    seconds, micros, state, holder, left, streams, lost = answer
     state = script.text(state)
     detached = {keys.stream(name, lane, topic) for topic in _detached(state)}
     return Stored(
@@ -88,6 +94,7 @@ async def _stored(redis: AnyRedis, name: str, lane: int) -> Stored:
         holder=script.text(holder) or None,
         lease_left=timedelta(milliseconds=left) if left >= 0 else None,
         streams=tuple(sorted(detached.union(map(script.text, streams)))),
+        lost={script.text(k): int(v) for k, v in zip(lost[::2], lost[1::2], strict=True)},
         now=timedelta(seconds=int(seconds), microseconds=int(micros)),
     )
 
@@ -105,7 +112,7 @@ async def look_at_streams(
     """One script call a lane, which reads without writing and hands over no entries."""
     found = await asyncio.gather(
         *(
-            _lane(redis, lane, stored.streams, stored.now, counted)
+            _lane(redis, lane, stored.streams, stored, counted)
             for lane, stored in stock.lanes.items()
         )
     )
@@ -113,7 +120,7 @@ async def look_at_streams(
 
 
 async def _lane(
-    redis: AnyRedis, lane: int, names: tuple[str, ...], now: timedelta, counted: int
+    redis: AnyRedis, lane: int, names: tuple[str, ...], stored: Stored, counted: int
 ) -> list[Stream]:
     if not names:
         return []
@@ -121,16 +128,31 @@ async def _lane(
         reply = await script.run(redis, "inspect", names, (counted, COUNTED_BYTES))
     except NoPermissionError as problem:
         if len(names) == 1:
-            return [stream_of(names[0], lane, {"problem": told(problem)}, now)]
-        each = [await _lane(redis, lane, (key,), now, counted) for key in names]
+            return [stream_of(names[0], lane, {"problem": told(problem)}, stored)]
+        each = [await _lane(redis, lane, (key,), stored, counted) for key in names]
         return [stream for streams in each for stream in streams]
     # A group's name may be any bytes.
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     found = zip(names, json.loads(text), strict=True)
-    return [stream_of(key, lane, facts, now) for key, facts in found]
+    return [stream_of(key, lane, facts, stored) for key, facts in found]
 
 
-def stream_of(key: str, lane: int, facts: Facts, now: timedelta) -> Stream:
+async def count_letters(
+    redis: AnyRedis, name: str, streams: Iterable[Stream]
+) -> tuple[Census, ...]:
+    """Of every group that reads a stream, over all lanes. One script call a lane."""
+    groups: dict[int, set[str]] = {}
+    for stream in streams:
+        groups.setdefault(stream.lane, set()).update(group.name for group in stream.groups)
+    found = await asyncio.gather(
+        *(_told(census(redis, name, lane, sorted(names))) for lane, names in groups.items())
+    )
+    return summed(
+        each for counted in found if not isinstance(counted, RedisError) for each in counted
+    )
+
+
+def stream_of(key: str, lane: int, facts: Facts, stored: Stored) -> Stream:
     topic = key.partition("}:")[2]
     if problem := facts.get("problem"):
         return Stream(key, lane, topic, problem=problem)
@@ -145,12 +167,13 @@ def stream_of(key: str, lane: int, facts: Facts, now: timedelta) -> Stream:
         length=facts["length"],
         memory=facts["memory"],
         last_id=facts["last"],
-        last_age=_age(facts["last"], now),
-        groups=tuple(_group(facts, group, now) for group in facts["groups"]),
+        last_age=_age(facts["last"], stored.now),
+        groups=tuple(_group(topic, facts, group, stored) for group in facts["groups"]),
     )
 
 
-def _group(stream: Facts, group: Facts, now: timedelta) -> Group:
+def _group(topic: str, stream: Facts, group: Facts, stored: Stored) -> Group:
+    now = stored.now
     lag, exact = true_lag(stream, group)
     oldest: str | None = group.get("oldest")
     return Group(
@@ -162,6 +185,10 @@ def _group(stream: Facts, group: Facts, now: timedelta) -> Group:
         oldest_pending=oldest,
         oldest_pending_age=_age(oldest, now) if oldest else None,
         oldest_pending_idle=timedelta(milliseconds=group["idle"]) if oldest else None,
+        lost=sum(
+            stored.lost.get(layout.loss(why, topic, group["name"]), 0)
+            for why in ("unread", "pending")
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from projector.dead.census import Census
 from projector.rejected import SetAside
 
 
@@ -61,6 +62,8 @@ class Group:
     """Since it entered the stream."""
     oldest_pending_idle: timedelta | None = None
     """Since it was last delivered."""
+    lost: int = 0
+    """Entries that were removed from the stream before the group had them, if it was noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class Status:
     """Rows that were set aside, the newest first."""
     paused: tuple[str, ...] = ()
     """Topics that are held back by hand."""
+    letters: tuple[Census, ...] = ()
+    """The dead letters of each group, over all lanes."""
 
 
 def plain(value: Any) -> Any:

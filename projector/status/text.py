@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from projector.dead.census import Census
 from projector.status.report import Backlog, Group, Holder, Lane, Status, Stream
+from projector.table import NOTHING, size, table, time
 
-NOTHING = "-"
 LONG = timedelta(seconds=1)
 """Younger transactions come and go; they are no news."""
 
@@ -22,36 +23,40 @@ def _sections(status: Status) -> Iterator[str]:
     yield f"database    {status.database_problem or 'ok'}"
     yield f"redis       {status.redis_problem or 'ok'}"
     yield f"projectors  {'unknown' if status.redis_problem else alive}"
-    yield from _table(
+    yield from table(
         ("LANE", "HELD BY", "LEASE", "BACKLOG", "LATE", "OLDEST", "POSITION", ""),
         [_lane(lane) for lane in status.lanes],
     )
-    yield from _table(
+    yield from table(
         ("DETACHED TOPIC", "LANE", "BACKLOG", "OLDEST", "POSITION"),
         [
-            (topic.topic, str(lane.lane), *_backlog(topic.backlog), _time(topic.position_age))
+            (topic.topic, str(lane.lane), *_backlog(topic.backlog), time(topic.position_age))
             for lane in status.lanes
             for topic in lane.detached
         ],
     )
     if status.paused:
         yield f"\npaused by hand: {', '.join(status.paused)}"
-    yield from _table(
+    yield from table(
         ("REJECTED EVENT", "LANE", "TOPIC", "TYPE", "KEY", "SIZE", "CAUSE"),
         [
-            (str(r.event_id), str(r.lane), r.topic, r.type, r.key, _size(r.size), r.cause)
+            (str(r.event_id), str(r.lane), r.topic, r.type, r.key, size(r.size), r.cause)
             for r in status.rejected
         ],
     )
-    yield from _table(
+    yield from table(
         ("STREAM", "LENGTH", "MEMORY", "LAST ID", "ADDED", ""),
         [_stream(stream) for stream in status.streams],
     )
-    yield from _table(
-        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS"),
+    yield from table(
+        ("GROUP", "STREAM", "LAG", "PENDING", "OLDEST PENDING", "IDLE", "CONSUMERS", "LOST"),
         [_group(stream, group) for stream in status.streams for group in stream.groups],
     )
-    yield from _table(
+    yield from table(
+        ("GROUP", "DEAD LETTERS", "WAITING BEHIND", "PARKED KEYS", "OLDEST"),
+        [_letters(each) for each in status.letters if each.dead or each.waiting],
+    )
+    yield from table(
         ("HOLDS THE HORIZON", "PID", "AGE", "XIDS", "STATE", "QUERY"),
         [_holder(h) for h in status.horizon if h.age is None or h.age >= LONG],
     )
@@ -64,11 +69,11 @@ def _lane(lane: Lane) -> Sequence[str]:
     return (
         str(lane.lane),
         lane.holder or NOTHING,
-        _time(lane.lease_left),
+        time(lane.lease_left),
         count,
         f"{late:,}" if late else NOTHING,
         oldest,
-        _time(lane.position_age),
+        time(lane.position_age),
         lane.problem or note,
     )
 
@@ -77,7 +82,7 @@ def _backlog(backlog: Backlog | None) -> tuple[str, str]:
     """How many, and how old the oldest is."""
     if backlog is None:
         return "?", "?"
-    return f"{'' if backlog.exact else '~'}{backlog.events:,}", _time(backlog.oldest_age)
+    return f"{'' if backlog.exact else '~'}{backlog.events:,}", time(backlog.oldest_age)
 
 
 def _stream(stream: Stream) -> Sequence[str]:
@@ -86,9 +91,9 @@ def _stream(stream: Stream) -> Sequence[str]:
     return (
         stream.key,
         f"{stream.length:,}",
-        _size(stream.memory),
+        size(stream.memory),
         stream.last_id or NOTHING,
-        _time(stream.last_age),
+        time(stream.last_age),
         "" if stream.groups else "no group reads it",
     )
 
@@ -99,56 +104,24 @@ def _group(stream: Stream, group: Group) -> Sequence[str]:
         stream.key,
         f"{'' if group.lag_exact else '~'}{group.lag:,}",
         f"{group.pending:,}",
-        _time(group.oldest_pending_age),
-        _time(group.oldest_pending_idle),
+        time(group.oldest_pending_age),
+        time(group.oldest_pending_idle),
         str(group.consumers),
+        f"{group.lost:,}" if group.lost else NOTHING,
     )
+
+
+def _letters(found: Census) -> Sequence[str]:
+    counts = (f"{count:,}" for count in (found.dead, found.waiting, found.parked))
+    return (found.group, *counts, time(found.oldest_age))
 
 
 def _holder(holder: Holder) -> Sequence[str]:
     return (
         f"{holder.kind} {holder.name or ''}".strip(),
         NOTHING if holder.pid is None else str(holder.pid),
-        _time(holder.age),
+        time(holder.age),
         NOTHING if holder.xids is None else f"{holder.xids:,}",
         holder.state or NOTHING,
         holder.query or "",
     )
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Nothing at all without rows."""
-    lines = [titles, *(tuple(map(_printable, row)) for row in rows)]
-    if len(lines) == 1:
-        return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    yield ""
-    for line in lines:
-        yield "  ".join(f"{cell:{w}}" for cell, w in zip(line, widths, strict=True)).rstrip()
-
-
-def _printable(cell: str) -> str:
-    """A query or a name must not move the cursor."""
-    return "".join(letter if letter.isprintable() else "�" for letter in cell)
-
-
-def _time(value: timedelta | None) -> str:
-    if value is None:
-        return NOTHING
-    seconds = max(value.total_seconds(), 0)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    if hours == 0:
-        return f"{minutes} m {int(seconds % 60)} s"
-    return f"{hours} h {minutes % 60} m" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -8,15 +8,16 @@ import sys
 
 
 def test_the_demo_ends_with_a_clean_audit():
-    """Orders were committed and rolled back; the streams hold the events of the former, once."""
+    """Whatever was killed: every committed order was delivered and billed, once, in order."""
     result = subprocess.run(
-        [sys.executable, "-m", "projector", "demo"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "projector", "demo"], capture_output=True, text=True, timeout=120
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     audit = result.stdout.splitlines()[-1]
     numbers = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", audit)}
-    assert numbers["committed"] + numbers["rolled_back"] == 100
-    assert numbers["events"] == 2 * numbers["committed"]
-    assert numbers["delivered"] == numbers["events"]
-    for wrong in ("lost", "duplicated", "out_of_order", "not_committed"):
+    assert numbers["committed"] > 100
+    assert numbers["committed"] == numbers["delivered"] == numbers["effects"]
+    for wrong in ("lost", "duplicated", "out_of_order"):
         assert numbers[wrong] == 0
+    for happened in ("killed a projector", "killed a consumer", "cannot be billed", "repaired"):
+        assert happened in result.stdout

@@ -41,10 +41,9 @@ class OnRedis(SharedStoreContract):
     def spoil(self, redis_url: str, prefix: str) -> Callable[[str, str], None]:
         def spoil(key: str, how: str) -> None:
             with redis.Redis.from_url(redis_url) as client:
-                if how == "newer":
-                    client.hset(f"{prefix}{key}", mapping={"version": 2, "more": 1})
-                else:
-                    client.hdel(f"{prefix}{key}", "fence")
+                text = client.get(f"{prefix}{key}")
+                spoilt = b"2" + text[1:] if how == "newer" else text.replace(b"\0", b"", 1)
+                client.set(f"{prefix}{key}", spoilt, keepttl=True)
 
         return spoil
 

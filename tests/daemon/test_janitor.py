@@ -6,14 +6,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from outbox import layout
 from projector import keys
 from projector.checkpoint import PUBLISHED, Checkpoints, Hole
 from projector.lane import LaneState
 from projector.origin import OtherDatabase
 from projector.position import Origin, Position
+from projector.telemetry import Telemetry
 from projector.topology import Topic
-from support.house import command
+from support.house import House, command
+from support.letters import Work
+from support.streams import Streams
 
 TOMORROW = datetime.now(UTC) + timedelta(days=2)
 
@@ -241,3 +246,67 @@ async def test_something_else_at_a_streams_key_does_not_stop_the_checkpoints(hou
     await house.pipe.turn(relay)
     await house.janitor.checkpoint(relay)
     assert (await house.checkpoints.load(0))[PUBLISHED] != before
+
+
+async def consumers_of(house: House, group: str) -> Work:
+    streams = Streams(house.pipe.redis, lanes=1)
+    streams.name = house.pipe.name
+    await streams.open()
+    return Work(streams, group)
+
+
+async def test_dead_letters_are_counted_with_the_checkpoint(house):
+    """By group, in metrics and readiness, which stays green; no longer than the lane is held."""
+    telemetry = house.janitor.telemetry
+    telemetry.holds([0])
+    billing, mail = [await consumers_of(house, group) for group in ("billing", "mail")]
+    billing.bad.add(("k", 1))
+    relay = await house.relay()
+    await house.publish(relay, 1, 2, 3)
+    await billing.drain()
+    await mail.drain()
+    await house.janitor.checkpoint(relay)
+    assert gauges(telemetry) == {
+        **{("dead_letters", "billing"): 1, ("waiting_letters", "billing"): 2},
+        **{("dead_letters", "mail"): 0, ("waiting_letters", "mail"): 0},
+        **{("parked_keys", "billing"): 1, ("parked_keys", "mail"): 0},
+    }
+    health = telemetry.health()
+    assert health.ready
+    assert [(each.group, each.dead, each.waiting) for each in health.letters] == [
+        ("billing", 1, 2),
+        ("mail", 0, 0),
+    ]
+    billing.bad.clear()
+    await billing.letters.retry(await billing.one())
+    await billing.drain()
+    await house.janitor.checkpoint(relay)
+    assert set(gauges(telemetry).values()) == {0}
+    telemetry.holds([])
+    assert gauges(telemetry) == {}
+    assert telemetry.health().letters == ()
+
+
+async def test_what_stands_in_the_way_of_counting_stops_nothing(house):
+    """Something else is at a key of ours, and a stranger's group has the name of a letter."""
+    await house.pipe.redis.set(layout.dead(house.pipe.name, 0, "billing"), "something else")
+    relay = await house.relay()
+    await house.publish(relay, 1)
+    await house.pipe.redis.set(layout.dead(house.pipe.name, 0, "a:b"), "a letter")
+    await house.pipe.redis.xgroup_create(house.stream, "a:b", "0")
+    await house.janitor.checkpoint(relay)
+    await house.pipe.redis.xgroup_create(house.stream, "billing", "0")
+    await house.janitor.checkpoint(relay)
+    assert gauges(house.janitor.telemetry) == {}
+
+
+def gauges(telemetry: Telemetry) -> dict[tuple[str, str], float]:
+    """What is told of letters: by name and group, on lane 0."""
+    found = {}
+    for family in text_string_to_metric_families(telemetry.render().decode()):
+        for sample in family.samples:
+            if "group" in sample.labels:
+                assert sample.labels["lane"] == "0"
+                name = sample.name.removeprefix("projector_")
+                found[name, sample.labels["group"]] = sample.value
+    return found

@@ -42,8 +42,8 @@ def test_a_life_with_migrate(url: str) -> None:
     checked = migrate(url, "--check")
     assert (checked.returncode, checked.stdout.count("is missing")) == (1, 8)
     said = [
-        (["--lanes", "3"], "created the tables of outbox 'shop' (revision 0005)\n"),
-        (["--lanes", "3"], "the tables of outbox 'shop' are already up to date (revision 0005)\n"),
+        (["--lanes", "3"], "created the tables of outbox 'shop' (revision 0006)\n"),
+        (["--lanes", "3"], "the tables of outbox 'shop' are already up to date (revision 0006)\n"),
         (["--lanes", "3", "--check"], "no differences\n"),
         (["--lanes", "3", "--downgrade", "base"], "downgraded the tables of outbox 'shop' to base"),
     ]
@@ -64,7 +64,7 @@ def test_postgresql_by_environment(database: str) -> None:
         PROJECTOR_SCHEMA="events",
         PROJECTOR_PREFIX="crm_",
     )
-    assert done.stdout == "created the tables of outbox 'crm' (revision 0005)\n", done.stderr
+    assert done.stdout == "created the tables of outbox 'crm' (revision 0006)\n", done.stderr
     events = Outbox(name="crm", lanes=4, schema="events", prefix="crm_")
     with engine.connect() as connection:
         assert events.validate(connection) == []

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from projector.dead.census import Census
 from projector.http import CLIENTS, BadAddress, CannotListen, address_of, serve
 from projector.telemetry import Telemetry
 from support.waiting import until
@@ -63,7 +64,8 @@ async def test_a_healthy_projector_is_alive_and_ready(port):
     """200 both, in JSON."""
     assert json.loads((await get(port, "/healthz"))[2]) == {"alive": True}
     status, _, body = await get(port, "/readyz")
-    assert (status, json.loads(body)) == (200, {"ready": True, "problems": []})
+    told = {"ready": True, "problems": [], "dead_letters": []}
+    assert (status, json.loads(body)) == (200, told)
 
 
 async def test_readiness_names_what_does_not_move_and_why(port, telemetry):
@@ -76,6 +78,17 @@ async def test_readiness_names_what_does_not_move_and_why(port, telemetry):
     expected = {"lane": 0, "topic": "orders", "reason": "full", "detail": "1000000"}
     assert problem == expected
     assert (await get(port, "/healthz"))[0] == 200
+
+
+async def test_dead_letters_are_told_and_make_nobody_unready(port, telemetry):
+    """They are a consumer's matter: a projector that is taken away heals none of them."""
+    telemetry.letters(0, [Census("billing", 1, 2, 1), Census("mail")])
+    telemetry.letters(1, [Census("billing", 1, 0, 1)])
+    status, _, body = await get(port, "/readyz")
+    assert status == 200
+    assert json.loads(body)["dead_letters"] == [
+        {"group": "billing", "dead": 2, "waiting": 2, "parked": 2}
+    ]
 
 
 async def test_a_loop_that_does_not_turn_is_dead():

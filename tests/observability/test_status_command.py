@@ -43,8 +43,8 @@ STREAM           LENGTH  MEMORY   LAST ID  ADDED
 {shop:1}:orders  -       -        -        -      there is no such stream
 {shop:2}:orders  1       500 B    9-0      1.0 s  no group reads it
 
-GROUP    STREAM           LAG     PENDING  OLDEST PENDING  IDLE     CONSUMERS
-billing  {shop:0}:orders  ~5,000  3        500 ms          1 m 5 s  1
+GROUP    STREAM           LAG     PENDING  OLDEST PENDING  IDLE     CONSUMERS  LOST
+billing  {shop:0}:orders  ~5,000  3        500 ms          1 m 5 s  1          1,200
 
 HOLDS THE HORIZON  PID  AGE    XIDS       STATE     QUERY
 slot standby       -    -      2,000,000  inactive
@@ -163,7 +163,7 @@ def everything() -> Status:
     age = timedelta(hours=50)
     detached = Detached("mail", Backlog(7, exact=True, oldest_age=90 * second), None)
     behind = Backlog(1_234_567, exact=False, late=2, oldest_age=age)
-    group = Group("billing", 1, 5000, False, 3, "1-1", 0.5 * second, 65 * second)
+    group = Group("billing", 1, 5000, False, 3, "1-1", 0.5 * second, 65 * second, 1200)
     stream = StreamStatus("{shop:0}:orders", 0, "orders", 10, 3 << 20, "9-0", second, (group,))
     missing = StreamStatus("{shop:1}:orders", 1, "orders", problem="there is no such stream")
     unread = StreamStatus("{shop:2}:orders", 2, "orders", 1, 500, "9-0", second)

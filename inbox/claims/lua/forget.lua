@@ -1,10 +1,12 @@
 -- Returns 'yes' or 'no'
 
-local record, unreadable = read()
+local record, unreadable = read(KEYS[1])
 if unreadable then
-  redis.call('DEL', KEY)
+  redis.call('DEL', KEYS[1])
   return {'yes'}
 end
-if not record or record.expires <= clock() then return {'no'} end
-bury('')  -- nobody's: its holder must not think that it was the one who gave it back
+local now = clock()
+if absent(record, now) then return {'no'} end
+-- Nobody's: its holder must not think that it was the one who gave it back.
+bury(KEYS[1], record, '', now)
 return {'yes'}

@@ -1,6 +1,6 @@
 -- Returns 'record' and the record, or 'none'
 
-local record, unreadable = read()
+local record, unreadable = read(KEYS[1])
 if unreadable then return unreadable end
-if not record or record.expires <= clock() then return {'none'} end
-return {'record', redis.call('HGETALL', KEY)}
+if absent(record, clock()) then return {'none'} end
+return {'record', text_of(record)}

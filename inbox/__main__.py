@@ -1,0 +1,5 @@
+"""`python -m inbox`."""
+
+from inbox.cli import main
+
+main()
