@@ -11,8 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	command -v $$p >/dev/null 2>&1 && $$p -c '$(ENOUGH)' 2>/dev/null && echo $$p && break; done)
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python -m
-# Two processes, each with servers of its own: most tests wait for a server, not for the processor.
-PYTEST_ARGS ?= -n 2
+# Several processes, each with servers of its own: most tests wait, for a server or a lease.
+PYTEST_ARGS ?= -n 4 --dist worksteal
 
 .PHONY: demo test check lint bench stress clean test-current test-oldest
 

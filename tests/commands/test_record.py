@@ -64,7 +64,7 @@ def test_tables_on_your_metadata_are_put_there_once() -> None:
     """Called again, the same tables are given."""
     metadata = MetaData()
     assert inbox.tables(metadata) == inbox.tables(metadata)
-    assert {"idempotency", "inbox_claims"} == set(metadata.tables)
+    assert {"idempotency", "inbox_claims", "inbox_handled"} == set(metadata.tables)
 
 
 async def test_defaults_of_the_database(desk: Desk) -> None:
