@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python -m
 # Several processes, each with servers of its own: most tests wait, for a server or a lease.
-PYTEST_ARGS ?= -n 4 --dist worksteal
+PYTEST_ARGS ?= -n 2
 
 .PHONY: demo test check lint bench stress clean test-current test-oldest
 

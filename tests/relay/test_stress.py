@@ -35,5 +35,5 @@ async def test_nothing_is_lost_doubled_or_out_of_order(database, redis_url, seed
         for lane in range(2):
             await pipe.settle(relays[lane])  # a turn may end with nothing and a window still open
         committed = await writers.committed()
-        assert sum(map(len, committed.values())) > 100
+        assert sum(map(len, committed.values())) > 20
         assert await pipe.seqs() == committed

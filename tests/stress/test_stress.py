@@ -10,7 +10,7 @@ import pytest
 from stress.scene import play
 from stress.troubles import TROUBLES
 
-SECONDS = 2
+SECONDS = 1
 SEED = 7
 
 
@@ -19,6 +19,6 @@ async def test_every_committed_event_is_published_once_and_in_order(embedded_pos
     """Twelve writers, early xids, rollbacks, transactions of up to two seconds; and the trouble."""
     outcome = await play(trouble, embedded_postgres, SECONDS, SEED)
     assert outcome.good, str(outcome)
-    assert outcome.audit.committed > 100
+    assert outcome.audit.committed > 20
     assert all(outcome.tally.values())
     assert outcome.tally, "it made no trouble at all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -67,6 +68,18 @@ def client(url: str) -> Any:
     return redis_of(url)
 
 
+async def _connected(url: str, seconds: float = 20) -> Any:
+    """A server that is just recovering is waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await asyncpg.connect(url)
+        except asyncpg.CannotConnectNowError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
 class Pipeline:
     """An outbox in an empty database, a source, a sink, and relays made when asked for."""
 
@@ -94,7 +107,7 @@ class Pipeline:
     async def connect(self) -> Any:
         """Closed with the pipeline, if not before."""
         url = self.database.set(drivername="postgresql").render_as_string(hide_password=False)
-        connection = await asyncpg.connect(url)
+        connection = await _connected(url)
         self._opened.append(connection)
         return connection
 
